@@ -54,6 +54,7 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev ## Format the code
@@ -61,20 +62,20 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
 
 measure: $(VENV)/.dev ## Measure agent, start-up and recovery of the demo; prints JSON
-	@$(BIN)/python benchmarks/demo.py $(ARGS)
+	@$(BIN)/python benchmarks/demo_times.py $(ARGS)
 
 overhead: $(VENV)/.dev ## What faults and their absence cost; three hours (ARGS=--write-docs)
 	@$(BIN)/python benchmarks/kill_to_commit.py $(ARGS)
-	@$(BIN)/python benchmarks/iterations.py $(ARGS)
+	@$(BIN)/python benchmarks/iteration_cost.py $(ARGS)
 	@$(BIN)/python benchmarks/agent_cost.py $(ARGS)
-	@$(BIN)/python benchmarks/memory.py $(ARGS)
-	@$(BIN)/python benchmarks/checkpoints.py $(ARGS)
+	@$(BIN)/python benchmarks/memory_checkpoint_cost.py $(ARGS)
+	@$(BIN)/python benchmarks/disk_checkpoint_cost.py $(ARGS)
 
 detection: $(VENV)/.dev ## How long faults go unseen, 20 of each kind (ARGS=--write-docs)
-	@$(BIN)/python benchmarks/detection.py $(ARGS)
+	@$(BIN)/python benchmarks/detection_times.py $(ARGS)
 
 compare: ## Compare recovery with the alternatives; hours (ARGS="--quick" for minutes)
-	@$(PYTHON) benchmarks/recovery.py $(ARGS)
+	@$(PYTHON) benchmarks/recovery_comparison.py $(ARGS)
 
 clean: ## Remove what installing and testing made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,7 @@
 """Measures what the node agent and its detectors cost a training that has no fault.
 
-    python benchmarks/agent_cost.py [--ranks N ...] [--rounds N] [--pairs N] [--block SECONDS] [--write-docs]
+    python benchmarks/agent_cost.py [--ranks N ...] [--rounds N] [--pairs N] [--block SECONDS]
+        [--write-docs]
 
 One node behind an SSH server, its agent with all probes on, a session with it through SSH, and
 ranks that the agent has started and supervises: the built-in GPT's model and data in plain
@@ -16,8 +17,8 @@ there is more of it per second than usual: the ratio is an upper bound in that. 
 the machine's own; the first line that it gets has the agent load the catalogue of faults, about a
 quarter of a second of a core, once. So nothing else should run on the machine, and nothing write to
 that log. In both blocks ranks are pinned to a core each. With fewer ranks than cores the agent has
-one to spare, as on nodes whose GPUs train; with as many as there are cores it takes from training all
-that it takes, and the ranks wait for each other: the worst case.
+one to spare, as on nodes whose GPUs train; with as many as there are cores it takes from training
+all that it takes, and the ranks wait for each other: the worst case.
 
 What counts: agent, SSH server, the ranks' own talk to the agent, all on the node. The other end of
 the session, in this process, uses the same cores here, and in production a machine of its own. What
@@ -34,8 +35,8 @@ Figures, seconds unless said otherwise, clock of rank 0:
   together, were ready to run and had no core, by the scheduler's own count: what on exceeds off by
   was taken from training, if nothing else runs on the machine;
 - ``processor_s_per_hour``: processor time by process, read over an uninterrupted stretch at the
-  beginning of each round. What a process takes bounds what training loses to it, but for what it
-  does to caches.
+  beginning of each round. Apart from effects on caches, training loses no more
+  time to a process than the process takes.
 
 These are measurements of one machine at one time, not limits.
 """
@@ -48,8 +49,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from pages import (
+from harness.result_pages import (
     MEASUREMENTS,
     commands_of,
     machine,
@@ -59,6 +59,7 @@ from pages import (
     write_results,
     write_section,
 )
+from harness.termination import end_on_sigterm
 from paired.ratio import Ratio, ratio_of_means, ratio_of_pairs
 from paired.watched import Stretch, run_round
 from paired.workload import SIZES, add_model_arguments, training_spec

@@ -2,20 +2,22 @@
 
     python benchmarks/kill_to_commit.py [--kills N] [--layouts L ...] [--write-docs]
 
-The whole product runs: ``unicron demo`` headless, one task of four ranks on two nodes behind SSH, agents
-with warm templates. A random rank is killed at a random time, once training has settled again after
-the kill before. The clock runs from the signal until the controller knows of the first iteration that
-was run to its end after it; one that was committed by its vote when the rank died does not count.
-Figures, seconds:
+The whole product runs: ``unicron demo`` headless, one task of four ranks on two nodes behind SSH,
+agents with warm templates. A random rank is killed at a random time, once training has settled
+again after the kill before. The clock runs from the signal until the controller knows of the first
+iteration that was run to its end after it; one that was committed by its vote when the rank died
+does not count. Figures, seconds:
 
 - ``iteration``: median time between two commits without fault;
-- ``kill_to_commit``: median, 90th percentile and worst; ``excess``: the same less one ``iteration``;
-- where the median goes: ``notice`` (until the controller has the first evidence), ``park`` (until every
-  survivor's position is in and the regroup decided), ``fork`` (the replacement's process), ``join`` (all
-  ranks meet, the replacement builds its model and gets its state), ``first_iteration`` (its rest); beside
-  them the longest ``form`` (process groups) and ``state`` of any rank, which lie inside ``join``;
-- ``num_not_recovered``: kills that no iteration followed within the limit; ``rungs``: how the broken
-  iterations were finished.
+- ``kill_to_commit``: median, 90th percentile and worst; ``excess``: the same less one
+  ``iteration``;
+- where the median goes: ``notice`` (until the controller has the first evidence), ``park`` (until
+  every survivor's position is in and the regroup decided), ``fork`` (the replacement's process),
+  ``join`` (all ranks meet, the replacement builds its model and gets its state),
+  ``first_iteration`` (its rest); beside them the longest ``form`` (process groups) and ``state`` of
+  any rank, which lie inside ``join``;
+- ``num_not_recovered``: kills that no iteration followed within the limit; ``rungs``: how the
+  broken iterations were finished.
 
 These are measurements of one machine at one time, not limits.
 """
@@ -33,10 +35,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from ending import end_on_sigterm
-from killing.cluster import Cluster, SessionOverError
-from killing.recovery import PARTS_OF_JOIN, PHASES, Recovery
-from pages import MEASUREMENTS, command_line, machine, machine_line, write_results, write_section
+from harness.result_pages import (
+    MEASUREMENTS,
+    command_line,
+    machine,
+    machine_line,
+    write_results,
+    write_section,
+)
+from harness.termination import end_on_sigterm
+from killing.commit_recovery import PARTS_OF_JOIN, PHASES, CommitRecovery
+from killing.demo_cluster import Cluster, SessionOverError
 
 from profiles.layout import Layout
 
@@ -81,7 +90,7 @@ def main() -> None:
 
 def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     generator = random.Random(f"{arguments.seed}/{name}")  # noqa: S311 - repeatable, not secret
-    recoveries: list[Recovery] = []
+    recoveries: list[CommitRecovery] = []
     intervals: list[float] = []
     num_not_recovered = 0
     while len(recoveries) + num_not_recovered < arguments.kills:
@@ -109,7 +118,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return _figures(name, recoveries, intervals, num_not_recovered)
 
 
-def _kill_one(cluster: Cluster, generator: random.Random) -> Recovery:
+def _kill_one(cluster: Cluster, generator: random.Random) -> CommitRecovery:
     iteration_s = cluster.wait_for_iterations(_NUM_SETTLED)
     time.sleep(generator.uniform(0, 2 * iteration_s))
     global_rank = generator.randrange(cluster.num_ranks)
@@ -119,7 +128,7 @@ def _kill_one(cluster: Cluster, generator: random.Random) -> Recovery:
 
 
 def _figures(
-    name: str, recoveries: list[Recovery], intervals: list[float], num_not_recovered: int
+    name: str, recoveries: list[CommitRecovery], intervals: list[float], num_not_recovered: int
 ) -> dict[str, Any]:
     if not recoveries:
         raise SystemExit(f"kill_to_commit.py: {name}: no kill was recovered from")

@@ -3,7 +3,8 @@
     python benchmarks/throughput_fit.py [--write]
 
 prints JSON: the constants, and the errors in sample, for series and for sources left out, and
-of the baseline (one constant per GPU type and recompute mode). ``--write`` keeps the constants in the repository.
+of the baseline (one constant per GPU type and recompute mode). ``--write`` keeps the constants in
+the repository.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from profiles.estimate.fit import (
+from fitting.constants_fit import (
     baseline_errors,
     fit_constants,
     left_out_errors,
@@ -21,6 +22,7 @@ from profiles.estimate.fit import (
     source_of,
     within_series_errors,
 )
+
 from profiles.estimate.prediction import PredictionCase, error_of, spread
 
 _KEPT = Path(__file__).parents[1] / "profiles" / "data" / "throughput" / "constants.json"

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import getpass
 import importlib.metadata
+import logging
 import os
 import signal
 import socket
@@ -20,9 +21,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from controller.logs.log_options import (
+    LogOptionError,
+    LogOptions,
+    add_logging_arguments,
+    log_arguments,
+    log_options,
+    logging_to,
+)
+
 if TYPE_CHECKING:
     from console.client.demo_process import DemoChild
     from console.client.source import Source
+
+_LOG: Final = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
 LEAVE_LIMIT_S: Final = 5.0
@@ -54,16 +66,30 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console; return the exit code."""
     arguments, extra = _parse(sys.argv[1:] if argv is None else argv)
-    demo_argv = [sys.executable, "-m", "controller.cli", "demo", *extra]
+    log = log_options(arguments)
+    demo_argv = [sys.executable, "-m", "controller.cli", "demo", *extra, *log_arguments(log)]
     if arguments.demo and "--headless" in extra:
         os.execv(sys.executable, demo_argv)  # noqa: S606 (our own interpreter)
     if problem := terminal_problem(os.environ.get("TERM", ""), _streams()):
         _refuse(problem)
+    if problem := log_problem(log):
+        _refuse(problem)
+    try:
+        # Never on the terminal: the console draws on it.
+        with logging_to(log, owns_terminal=False):
+            return _show(arguments, demo_argv)
+    except LogOptionError as error:
+        _refuse(str(error))
+
+
+def _show(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
     if arguments.demo:
+        _LOG.info("console starts a demo: pid=%d", os.getpid())
         return _run_demo(demo_argv, is_ascii=arguments.ascii)
     path = Path(arguments.connect)
     if problem := connect_problem(path):
         _refuse(problem)
+    _LOG.info("console attaches: pid=%d socket=%s", os.getpid(), path)
     return _attach(path, is_ascii=arguments.ascii)
 
 
@@ -74,6 +100,13 @@ def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
         return f"{' and '.join(missing)} must be a terminal; without one, use --demo --headless"
     if term in ("", "dumb", "unknown"):
         return f"the terminal (TERM={term or 'unset'}) can't be drawn on; use --demo --headless"
+    return ""
+
+
+def log_problem(log: LogOptions) -> str:
+    """Return why the console can't log as asked, or an empty string."""
+    if log.file is None and (log.level or log.format != "text"):
+        return "the console draws on the terminal and logs only to a file: add --log-file"
     return ""
 
 
@@ -107,6 +140,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     what.add_argument("--connect", metavar="SOCKET", help="attach to a controller's API socket")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII signs only")
+    add_logging_arguments(parser, owns_terminal=False)
     parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
     arguments, extra = parser.parse_known_args(argv)
     if extra[:1] == ["--"]:
@@ -124,7 +158,7 @@ def _version() -> str:
 
 
 def _streams() -> dict[str, bool]:
-    """Return which standard streams are terminals. Textual reads the first and draws on the last."""
+    """Return which standard streams are terminals. Textual reads stdin and draws on stderr."""
     streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
     return {name: stream is not None and stream.isatty() for name, stream in streams.items()}
 
@@ -168,6 +202,9 @@ def _end(child: "DemoChild", ran_s: float) -> None:
     if not had_ended:
         _say("ending the demo ...")
     is_orderly = child.end()
+    _LOG.info(
+        "demo ended: code=%s had_ended=%s is_orderly=%s", child.exit_code, had_ended, is_orderly
+    )
     if not is_orderly:
         _say(f"\rthe demo did not end when asked and was killed; its log: {child.log_path}\n")
     elif not had_ended:
@@ -226,6 +263,7 @@ def _run_app(
     finally:
         for last_resort in last_resorts:
             last_resort.cancel()
+        _LOG.info("console ended: code=%d", app.return_code or 0)
     return app.return_code or 0
 
 

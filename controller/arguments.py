@@ -1,15 +1,27 @@
-"""Types of options that several commands share: files, counts and weights. argparse prints mistakes."""
+"""Types of options that several commands share. argparse prints their mistakes."""
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from pathlib import Path
 from typing import Final, NoReturn
+
+from typing_extensions import override
 
 from controller.printing import refuse
 
 _COUNT: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NUMBER: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_SHOWN: Final = 80
+
+
+class HelpText(HelpFormatter):
+    """Wraps a text of one line to the terminal; prints a text with line breaks as it is."""
+
+    @override
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
 
 
 class Parser(ArgumentParser):
@@ -28,7 +40,7 @@ def file_path(text: str) -> Path:
 
 
 def count_of(text: str) -> int | None:
-    """Return a whole number of at most 18 digits without leading zeros; None if ``text`` is none."""
+    """Return a whole number of at most 18 digits; None if ``text`` is none or begins with 0."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
-from controller.arguments import Parser
+from controller.arguments import HelpText, Parser
 from controller.printing import drop_output, is_of_output, refuse
 
 _DESCRIPTION = """\
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="unicron",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog="Start here: unicron-console --demo, or unicron demo --help",
     )
     parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")

@@ -1,5 +1,6 @@
-"""What the runtime needs of its surroundings, as protocols: tests and demos bring their own."""
+"""The ports of runtime and fleet, as protocols: the edges implement them, and so do tests."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from controller.core.instructions import (
@@ -14,13 +15,14 @@ from controller.core.instructions import (
 )
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.rendezvous import StoreCall
 
 
 class Fleet(Protocol):
     """The nodes. Every command ends in an event; none raises."""
 
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
-        """Start these ranks, all of one task and generation, on ``node``, or let parked ones go on."""
+        """Start ranks on ``node``, or resume parked ranks, all of one task and generation."""
         ...
 
     def halt_ranks(self, instruction: HaltRanks) -> None:
@@ -28,52 +30,68 @@ class Fleet(Protocol):
         ...
 
     def stop_ranks(self, instruction: StopRanks) -> None:
-        """End a task's ranks on the nodes that the instruction names."""
+        """Stop a task's ranks on the nodes that the instruction names."""
         ...
 
     def inspect_ranks(self, instruction: InspectRanks) -> None:
-        """Look where a task's ranks stand, on the nodes that the instruction names."""
+        """Inspect a task's ranks on the nodes that the instruction names."""
         ...
 
     def probe(self, instruction: ProbeNode) -> None:
-        """Have peers look at a node's SSH port."""
+        """Have peers probe a node's SSH port."""
         ...
 
     def drop_rendezvous(self, task: TaskId, generation: Generation) -> None:
-        """Refuse rendezvous calls of ``generation`` and older."""
+        """Refuse rendezvous calls of ``generation`` and older generations."""
         ...
 
     def acknowledge(self, node: NodeId, seq: int) -> None:
-        """The report ``seq`` of ``node`` is in the journal."""
+        """Acknowledge the report ``seq`` of ``node``: it is in the journal."""
         ...
 
 
-class Audience(Protocol):
-    """Whoever wants to know what happens: consoles, the event log, the command line."""
+class Publisher(Protocol):
+    """Publishes the core's announcements and answers. No method may block or raise."""
 
-    def hear(self, at: float, announcement: Announce) -> None:
-        """Take an ``Announce``."""
+    def publish(self, at: float, announcement: Announce) -> None:
+        """Publish an announcement, made ``at`` seconds after the start of the run."""
         ...
 
     def answer(self, answer: AnswerRequest) -> None:
-        """Take the answer to a request."""
+        """Send the answer to a request."""
         ...
 
     def state_changed(self) -> None:
-        """The state may have changed."""
+        """Publish a new view soon: the state may have changed."""
         ...
 
 
 class DrillGround(Protocol):
-    """Carries out drills. What it can't do it says in the event stream."""
+    """Carries out drills. A drill that fails is announced, and raises nothing."""
 
     def carry_out(self, drill: CarryOutDrill) -> None:
-        """Break the named thing, now or very soon."""
+        """Stage the fault now or very soon, without blocking."""
+        ...
+
+
+class CallKeeper(Protocol):
+    """Keeps the rendezvous calls that change tables, for the next controller. No method raises."""
+
+    def read(self) -> Iterable[StoreCall]:
+        """Return the calls of the former controller, the calls of each table in their order."""
+        ...
+
+    def keep(self, call: StoreCall) -> None:
+        """Write a call that is about to be carried out, if it may change its table."""
+        ...
+
+    def drop(self, task: TaskId, generation: Generation) -> None:
+        """Forget ``generation`` and older generations: they have ended."""
         ...
 
 
 class Tables(Protocol):
-    """Keeps what tasks were measured to achieve."""
+    """Keeps the measured throughput of tasks."""
 
     def record(self, instruction: RecordIterations) -> None:
         """Refine a task's table."""

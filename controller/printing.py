@@ -1,8 +1,8 @@
 """Prints text and tables for people.
 
-Names from files may hold brackets, so rich's markup is off. A table that is too wide for the terminal is not
-truncated. First its headings are broken into words; if that is not enough, each row becomes several lines. In
-a pipe, lines have any length.
+Names from files may hold brackets, so rich's markup is off. A table that is too wide for the
+terminal is not truncated. First its headings are broken into words; if that is not enough, each row
+becomes several lines. In a pipe, lines have any length.
 """
 
 import errno

@@ -1,11 +1,11 @@
 """The agent of a node: one asyncio process that holds the parts together.
 
 It may be killed at any instant. Ranks and template do not notice; the next agent finds the outbox,
-the ranks' files and the template's socket, and goes on. A lock on ``agent.lock``, held for life,
+the ranks' files and the template's socket, and continues. A lock on ``agent.lock``, held until its end,
 keeps a second agent out of the state directory.
 
 The sockets open first and the template starts after, so that the agent answers at once. This module
-wires and starts; what happens is decided in the modules it names.
+only creates and starts the parts.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.kill_causes import MemoryKillCauses
 from nodeagent.ranks.launcher import Launcher, code_dir
 from nodeagent.ranks.rank_connections import MAX_RANK_LINE_BYTES, RankConnections
-from nodeagent.ranks.rank_exits import Witnesses
+from nodeagent.ranks.rank_exits import ExitSources
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_inspector import RankInspector
 from nodeagent.ranks.rank_processes import RankProcesses
@@ -100,10 +100,10 @@ class Agent:
         kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
         self._causes = MemoryKillCauses(clock, kernel.read)
         kernel.tell(self._causes.kills)
-        witnesses = Witnesses(
+        sources = ExitSources(
             self._hub.drained, self._causes, CommandRanks(files, self._outbox, clock)
         )
-        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, witnesses)
+        self._processes = RankProcesses(files, self._outbox, clock, self._spawn, sources)
         self._health = NodeHealth(
             kernel, self._findings, clock, state_dir, self._processes.living, NvmlGpus()
         )
@@ -134,7 +134,7 @@ class Agent:
                 self._begin()
                 await self._wait_for_end()
         except* _EndedError:
-            _LOG.info("agent %s ends", self._agent_id)
+            _LOG.info("agent stopping: agent=%s", self._agent_id)
         finally:
             for listener in self._listeners:
                 listener.close()
@@ -145,7 +145,7 @@ class Agent:
     # --- what sessions ask for ---------------------------------------------------------------
 
     def status(self) -> AgentStatus:
-        """Return what the agent is and what runs on its node."""
+        """Return the agent's identity and the ranks on its node."""
         outbox = self._outbox.outbox
         return AgentStatus(
             node=self._settings.node,
@@ -223,7 +223,7 @@ class Agent:
             try:
                 connection, _ = await loop.sock_accept(listener)
             except OSError as error:  # out of descriptors, most likely: old connections go on
-                _LOG.error("can't accept a connection: %s", error)
+                _LOG.error("cannot accept a connection: reason=%s", error)
                 await asyncio.sleep(TICK_S)
             else:
                 begin(connection)
@@ -232,7 +232,7 @@ class Agent:
         (self._settings.state_dir / "agent.pid").write_text(f"{os.getpid()}\n")
         self._processes.adopt_all()
         _LOG.info(
-            "agent %s of node %s runs as %d with %d adopted ranks",
+            "agent started: agent=%s node=%s pid=%d adopted_ranks=%d",
             self._agent_id,
             self._settings.node,
             os.getpid(),
@@ -259,7 +259,7 @@ class Agent:
             try:
                 self._processes.adopt_all()
             except OSError as error:
-                _LOG.error("can't store what the ranks' files tell: %s", error)
+                _LOG.error("cannot store reports from rank files: reason=%s", error)
 
     async def _leave(self, *, kill_ranks: bool) -> None:
         if kill_ranks:
@@ -275,4 +275,4 @@ async def _contained(work: Coroutine[Any, Any, None], what: str) -> None:
     try:
         await work
     except Exception:  # noqa: BLE001 - the agent's main loop: logged, and everything else goes on
-        _LOG.exception("%s failed", what)
+        _LOG.exception("task of the agent failed: name=%s", what)

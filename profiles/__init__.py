@@ -1,1 +1,6 @@
-"""What tasks and models are like: shapes, layouts, throughput tables, reference data."""
+"""Data about tasks, models, faults and drills; the packages above read it.
+
+Begin with ``task_profiles``: the tasks of a cluster. ``throughput`` and ``table_file`` hold T(t,
+x), ``estimate`` computes it, ``faults`` is the catalogue of faults, ``drills`` the catalogue of
+drills.
+"""

@@ -47,15 +47,15 @@ class CommandTask(BaseModel):
     """A command, run once per worker, without a shell.
 
     Attributes:
-        argv: The program and its arguments. A program without a slash is looked up in ``PATH``, which
-            begins with the directory of the agent's own ``python``.
+        argv: The program and its arguments. A program without a slash is looked up in ``PATH``,
+            which begins with the directory of the agent's own ``python``.
         env: Added to the environment of every rank.
         cwd: Directory that it is started in; it must be there on every node.
         start_limit_s: Seconds from a start to the first iteration line, for a command that has
             printed one before.
-        hang_limit_s: Seconds without an iteration that are no hang, whatever its average is: it has to
-            cover what it does between two iteration lines, a checkpoint for instance.
-        stop_limit_s: Seconds from SIGTERM to SIGKILL where it is stopped by a plan.
+        hang_limit_s: Seconds without an iteration line before the rank counts as hung. It has to
+            cover all work between two lines, for instance a checkpoint.
+        stop_limit_s: Seconds from SIGTERM to SIGKILL when a plan stops it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,7 +1,8 @@
 """Where a JSON text has what Python's parser takes or refuses without a place.
 
-These are keys that are given twice in one object, NaN and the infinities, and numbers of more digits than
-Python converts. The text is read once more for this, token by token, and only after something was refused.
+These are keys that are given twice in one object, NaN and the infinities, and numbers of more
+digits than Python converts. The text is read once more for this, token by token, and only after
+something was refused.
 """
 
 import json

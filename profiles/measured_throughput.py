@@ -1,9 +1,9 @@
 """Measured throughput, refined with every iteration: an exponentially weighted mean of their times.
 
-The mean is one of seconds, because those are what is measured and averaged; T(t, x) is the model FLOPs of
-an iteration over it. The first ``1 / NEWEST_SHARE`` iterations count alike, so that none of them weighs more
-than those that follow; from then on each new one has ``NEWEST_SHARE`` of the mean, and half of what is
-known is of the newest 14.
+The mean is one of seconds, because those are what is measured and averaged; T(t, x) is the model
+FLOPs of an iteration over it. The first ``1 / NEWEST_SHARE`` iterations count alike, so that none
+of them weighs more than those that follow; from then on each new one has ``NEWEST_SHARE`` of the
+mean, and half of what is known is of the newest 14.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,9 @@ def refined(
 ) -> TablePoint:
     """Return the point of a size after ``num_iterations`` more, which took ``iteration_s`` each.
 
-    What is known is forgotten where it was estimated, or measured in another layout: the table that the
-    task runs by has this one. ``flops_per_s`` is that of one FLOP an iteration; see ``with_work``.
+    What is known is forgotten where it was estimated, or measured in another layout: the table that
+    the task runs by has this one. ``flops_per_s`` is that of one FLOP an iteration; see
+    ``with_work``.
     """
     record = LayoutRecord(tp=layout.tp, pp=layout.pp, dp=layout.dp)
     mean_s, num_known = iteration_s, 0

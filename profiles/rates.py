@@ -1,7 +1,7 @@
 """T(t, x) as numbers alone: which sizes a task can have, and what it achieves with each.
 
-Tables of a large cluster list thousands of sizes, so these are arrays. The layouts behind the sizes are
-in ``profiles.throughput``.
+Tables of a large cluster list thousands of sizes, so these are arrays. The layouts behind the sizes
+are in ``profiles.throughput``.
 """
 
 from collections.abc import Mapping

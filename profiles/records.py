@@ -23,7 +23,7 @@ class RecordError(Exception):
 
 
 def on_one_line(text: str) -> str:
-    """Return a text with characters that can't be printed, such as ends of lines, written as escapes."""
+    """Return a text whose unprintable characters, such as line ends, are escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
@@ -37,7 +37,7 @@ _R = TypeVar("_R", bound=Record)
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a path that a user has named leads to something; one that can't be does not."""
+    """Whether a path of a user leads to something; an impossible path does not."""
     try:
         return path.exists()
     except OSError:
@@ -137,7 +137,7 @@ def _first_mistake(error: ValidationError, kind: type[Record]) -> str:
 def _walk(
     kind: type[Record], location: Sequence[int | str]
 ) -> tuple[list[str], list[type[Record]]]:
-    """Return the keys on the way to a place as a user has written them, and the records that may stand there.
+    """Return the keys on the way to a place as the user wrote them, and the records allowed there.
 
     Pydantic names on the way also which one of several records was meant.
     """

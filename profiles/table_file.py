@@ -4,8 +4,8 @@
      "points": [{"workers": 8, "flops_per_s": 1.1e15, "layout": {"tp": 1, "pp": 1, "dp": 8},
                  "origin": "measured", "iterations": 40}]}
 
-Tables of one task can be merged: what was measured counts more than what was estimated, and of two
-measurements each by the iterations behind it.
+Tables of one task can be merged. A measurement replaces an estimate, and two measurements count by
+their numbers of iterations.
 """
 
 import contextlib
@@ -126,7 +126,8 @@ def merged(tables: Iterable[TableFile]) -> TableFile:
     """Return one table of all, with the title of the first.
 
     Of an estimate and a measurement the measurement stays, of two estimates the later one. Two
-    measurements in one layout are averaged, each by its iterations; in two layouts the faster stays.
+    measurements in one layout are averaged, each by its iterations; in two layouts the faster
+    stays.
     """
     every = list(tables)
     found: dict[int, TablePoint] = {}
@@ -147,11 +148,11 @@ def _scaled(point: TablePoint, factor: float) -> TablePoint:
 
 
 def calibrated(table: TableFile, tables: Iterable[TableFile]) -> TableFile:
-    """Return ``table`` with its estimates scaled by what was measured over what was estimated.
+    """Return ``table`` with its estimates scaled by the ratio of measurements to estimates.
 
-    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by how much;
-    of two as near the smaller one. Estimates of other sizes are off by about the same factor, so without this
-    the planner would compare them with measurements as if they were none.
+    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by
+    how much; of two as near the smaller one. Estimates of other sizes are off by about the same
+    factor, so without this the planner would compare them with measurements as if they were none.
 
     Raises:
         RecordError: No size is both measured and estimated.

@@ -1,4 +1,4 @@
-"""The key ``file`` of a task's throughput: T(t, x) from a table in a file, estimated, measured or merged.
+"""The key ``file`` of a task's throughput: T(t, x) from a table in a file.
 
     [task.throughput]
     file = "profiles/gpt-a.json"        # relative to the tasks file
@@ -13,9 +13,9 @@ from profiles.table_file import load_table
 
 
 def with_points_of_file(entry: object, folder: Path) -> object:
-    """Return the ``[[task]]`` table ``entry`` with the points of the file that it names, if it does.
+    """Return the ``[[task]]`` table ``entry`` with the points of its file, if it names one.
 
-    What else is wrong with it is left to whoever reads the table.
+    The caller checks the rest of the table.
 
     Raises:
         RecordError: The file can't be read, or is no throughput table.

@@ -66,7 +66,8 @@ class TaskProfile(BaseModel):
         command: What to run in the manner of torchrun instead of a training loop of ours; the keys
             from ``model`` to ``memory_interval`` are then its own business and not allowed here.
         model: Shape of the model. FLOPs are counted by it also where the program is one's own.
-        program: Training program; None for the built-in GPT. It says itself which layouts it can do.
+        program: Training program; None for the built-in GPT. It says itself which layouts it can
+            do.
         num_micro_batches: Micro-batches of the global batch; a multiple of every layout's dp.
         micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size.
@@ -75,10 +76,10 @@ class TaskProfile(BaseModel):
         iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
         shard_optimizer: Whether each replica keeps a share of the optimizer state only.
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
-        long_intervals: After every multiple of one of these the program evaluates, or saves on its own
-            account: the iteration that follows takes longer, and says nothing about the others.
-        throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file`` names a
-            table to take it from (``profiles.table_key``).
+        long_intervals: After every multiple of one of these the program evaluates, or saves on its
+            own account: the iteration that follows takes longer, and says nothing about the others.
+        throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file``
+            names a table to take it from (``profiles.table_key``).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -157,8 +158,8 @@ def default_task_profiles() -> list[TaskProfile]:
 def load_task_profiles(path: Path) -> list[TaskProfile]:
     """Read the task profiles in the TOML file ``path``, in their order; at least one.
 
-    Throughput tables, and directories of programs and commands, are relative to the file's; a command
-    without one is run there.
+    Throughput tables, and directories of programs and commands, are relative to the file's; a
+    command without one is run there.
 
     Raises:
         ProfileError: The file can't be read, is empty or not TOML, or a profile in it is wrong.

@@ -34,8 +34,8 @@ class Program(BaseModel):
 
     Attributes:
         function: ``package.module:function``; the function returns the loop to train with.
-        directory: Where the module is found: goes first on ``sys.path`` of every rank, so it must be
-            there on every node. Empty where the module is installed.
+        directory: Where the module is found: goes first on ``sys.path`` of every rank, so it must
+            be there on every node. Empty where the module is installed.
         options: Handed to the function as they are.
     """
 

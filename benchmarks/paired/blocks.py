@@ -27,7 +27,7 @@ class BlockLoop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class BlockTurns:
     """How two loops take turns.
 
     Attributes:
@@ -44,7 +44,7 @@ class Turns:
 def take_turns(
     make_measured: Callable[[], Product],
     make_reference: Callable[[], BlockLoop],
-    turns: Turns,
+    turns: BlockTurns,
     seat: Seat,
     *,
     swaps: bool,
@@ -52,7 +52,8 @@ def take_turns(
     """Run both loops in turns on this rank; all ranks must call it.
 
     The order within a pair changes from pair to pair. The first iteration of each block is not
-    counted: caches hold the other loop's data, and what the other loop left to the background may run on.
+    counted: caches hold the other loop's data, and what the other loop left to the background may
+        run on.
 
     Args:
         make_measured: Builds the loop that is measured, always Unicron's.
@@ -62,8 +63,8 @@ def take_turns(
         swaps: Builds and begins the other way round.
 
     Returns:
-        ``pairs`` of iteration times in seconds, measured first, the losses of both, how many iterations the
-        measured loop ran in all, and with how many in-memory checkpoints.
+        ``pairs`` of iteration times in seconds, measured first, the losses of both, how many
+        iterations the measured loop ran in all, and with how many in-memory checkpoints.
     """
     reference = make_reference() if swaps else None
     measured = make_measured()

@@ -1,9 +1,9 @@
 """Plain Megatron: what a training loop on megatron-core does without Unicron.
 
-Its own DDP with overlapped reduction, its own ``finalize_model_grads``, its schedules and its optimizer,
-in the order of Megatron-LM's ``train_step``. Only what ``ChainedOptimizer.step`` does between
-``prepare_grads`` and ``step_with_ready_grads`` is written out: its clipping asserts CUDA tensors, and
-its norm without Apex is slower than torch's, which Unicron uses.
+Its own DDP with overlapped reduction, its own ``finalize_model_grads``, its schedules and its
+optimizer, in the order of Megatron-LM's ``train_step``. Only what ``ChainedOptimizer.step`` does
+between ``prepare_grads`` and ``step_with_ready_grads`` is written out: its clipping asserts CUDA
+tensors, and its norm without Apex is slower than torch's, which Unicron uses.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """Unicron's own training loop, in blocks of iterations, with a real agent on the other side.
 
-The loop, its phases, its vote and its reports are the product's. A block ends as an operator's pause
-ends an iteration, and the next one goes on in the same loop; nothing is replaced but the question
-whether a pause is wanted. The agent takes pulses and stores reports as on any node; no controller
-is attached to it.
+The loop, its phases, its vote and its reports are the product's. A block ends as an operator's
+pause ends an iteration, and the next one goes on in the same loop; nothing is replaced but the
+question whether a pause is wanted. The agent takes pulses and stores reports as on any node; no
+controller is attached to it.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.public import Context, Loop
+from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.dependencies import Dependencies
-from nodeagent.rank.agent_link.link import ControlLink
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.program.loop import Context, Loop
 from nodeagent.rank.program.program_loading import build_loop
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
-from nodeagent.rank.training.train import PausedError, Training
+from nodeagent.rank.training.training_loop import ParkedError, Training
 from paired.ranks import Seat
 
 
@@ -68,7 +68,7 @@ class _BlockControl:
     is_stop_requested = False
 
     @property
-    def is_pause_requested(self) -> bool:
+    def is_park_requested(self) -> bool:
         """Whether the iteration that begins is the last one of the block."""
         return len(self.stamps) == self.num_wanted
 
@@ -94,7 +94,7 @@ class _BlockControl:
 
 
 def launch_of(spec: TrainingSpec, place: Place, task: str = "gpt") -> RankLaunch:
-    """Return what the rank at ``place`` would be told; ``task`` tells apart loops in one process."""
+    """Return the launch of the rank at ``place``; ``task`` distinguishes loops in one process."""
     return RankLaunch(
         task=TaskId(task),
         generation=Generation(1),
@@ -112,8 +112,8 @@ class Product:
         launch: What it is told.
         seat: Where it runs.
         state_dir: Of its node's agent.
-        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are complete; before a
-            block ends they are all.
+        counts_copies: Whether to look, after every iteration, which in-memory checkpoints are
+            complete; before a block ends they are all.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Product:
         """Train ``num_iterations`` more and return how long each took, seconds."""
         control = self._control
         control.stamps, control.num_wanted = [time.perf_counter()], num_iterations
-        with contextlib.suppress(PausedError):
+        with contextlib.suppress(ParkedError):
             self._training.run()
         # The last one takes until the loop is out of it, what follows its pulse included.
         stamps = [*control.stamps[:-1], time.perf_counter()]

@@ -1,4 +1,4 @@
-"""Real ranks for a measurement: forked, one thread each, pinned to a core, their groups formed over gloo."""
+"""Real ranks for a measurement: forked, one thread each, pinned to a core, with gloo groups."""
 
 import json
 import logging

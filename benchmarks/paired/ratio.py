@@ -42,9 +42,10 @@ class Ratio:
 def ratio_of_pairs(rounds: Sequence[Sequence[Pair]]) -> Ratio:
     """Return the median over all pairs of the ratio of a pair's median times.
 
-    Whatever changes slowly, the speed of a shared machine above all, meets both blocks of a pair alike.
-    The bootstrap draws rounds, and of each drawn round its pairs, with replacement: what stays the
-    same for the life of a process makes the pairs of a round alike. Equal input gives an equal result.
+    Whatever changes slowly, the speed of a shared machine above all, meets both blocks of a pair
+    alike. The bootstrap draws rounds, and of each drawn round its pairs, with replacement: what
+    stays the same for the life of a process makes the pairs of a round alike. Equal input gives an
+    equal result.
 
     Raises:
         ValueError: There is no pair.

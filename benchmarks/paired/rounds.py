@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from nodeagent.protocol.rank_launch import TrainingSpec
-from paired.blocks import BlockLoop, Turns, take_turns
+from paired.blocks import BlockLoop, BlockTurns, take_turns
 from paired.product import Product, running_agents
 from paired.ranks import Seat, run_ranks
 from paired.ratio import Pair, ratio_of_means, ratio_of_pairs
@@ -25,7 +25,7 @@ class LossError(Exception):
 
 
 class Stage(NamedTuple):
-    """What a loop is built from: the training, the rank's seat, and the state directory of its agent."""
+    """The parts of a loop: the training, the rank's seat, and its agent's state directory."""
 
     spec: TrainingSpec
     seat: Seat
@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def turns_of(arguments: argparse.Namespace) -> Turns:
+def turns_of(arguments: argparse.Namespace) -> BlockTurns:
     """Return what the options of ``add_arguments`` say."""
-    return Turns(arguments.rounds, arguments.pairs, arguments.block)
+    return BlockTurns(arguments.rounds, arguments.pairs, arguments.block)
 
 
 def compare(
@@ -59,17 +59,17 @@ def compare(
     make_spec: Callable[[str], TrainingSpec],
     make_measured: Callable[[Stage], Product],
     make_reference: Callable[[Stage], BlockLoop],
-    turns: Turns,
+    turns: BlockTurns,
 ) -> dict[str, Any]:
     """Run all rounds and return the figures, in seconds, of the clock of rank 0.
 
-    ``num_run`` and ``num_copies`` count the iterations of the measured loop, those that are not timed included,
-    and its in-memory checkpoints.
+    ``num_run`` and ``num_copies`` count the iterations of the measured loop, those that are not
+    timed included, and its in-memory checkpoints.
     There is an agent per node; the first half of the ranks runs on the first of two.
 
     Raises:
-        LossError: The losses of both loops differ by more than 1e-5 (relative) in the first iterations.
-        RuntimeError: A rank failed.
+        LossError: The losses of both loops differ by more than 1e-5 (relative) in the first
+        iterations. RuntimeError: A rank failed.
     """
     rounds: list[list[Pair]] = []
     deviation, num_run, num_copies = 0.0, 0, 0
@@ -106,7 +106,7 @@ def _run_round(
     make_spec: Callable[[str], TrainingSpec],
     make_measured: Callable[[Stage], Product],
     make_reference: Callable[[Stage], BlockLoop],
-    turns: Turns,
+    turns: BlockTurns,
     *,
     swaps: bool,
 ) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The controller's end of a session with one agent: it starts ranks and acknowledges all reports.
 
-The connection is the product's: SSH, the agent put on the node and started through it, its socket opened through
-it. What the controller makes of the reports is left out: it is not on the node. Nothing is
-done about an agent that falls silent, so that it can be stopped for a while.
+The connection is the product's: SSH, the agent put on the node and started through it, its socket
+opened through it. What the controller makes of the reports is left out: it is not on the node.
+Nothing is done about an agent that falls silent, so that it can be stopped for a while.
 """
 
 import asyncio

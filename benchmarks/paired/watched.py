@@ -1,8 +1,8 @@
-"""A node whose ranks train under the eyes of an agent, and not, in turns; ``watched_rank`` is a rank of it.
+"""A node whose ranks train with and without an agent, in turns; ``watched_rank`` is its rank.
 
-In a block that is watched the agent runs and every rank tells it of every iteration. In the others the
-agent is stopped (SIGSTOP) and the ranks say nothing. The node is one of the demo's: whatever ends this
-process ends all of its processes, stopped ones too.
+In a block that is watched the agent runs and every rank tells it of every iteration. In the others
+the agent is stopped (SIGSTOP) and the ranks say nothing. The node is one of the demo's: whatever
+ends this process ends all of its processes, stopped ones too.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pages import ROOT
+from harness.result_pages import ROOT
 
 from controller.localcluster.local_cluster import LocalCluster
 from nodeagent.probes.process_stats import rss_bytes
@@ -54,10 +54,10 @@ class Round:
 
     Attributes:
         pairs: Iteration times, watched ones first.
-        waited: Share of the time that the ranks' training threads, taken together, were ready to run
-            and had no core: in the blocks that are watched, and in the others.
-        per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link`` (what
-            rank 0 takes to talk to the agent) and ``controller_end``.
+        waited: Share of the time in which the ranks' training threads, taken together, were ready
+            to run without a core: with the agent, and without it.
+        per_hour: Processor time by part, seconds per hour: ``agent``, ``ssh_server``, ``link``
+            (rank 0's talk to the agent) and ``controller_end``.
         agent_rss_mb: The agent's resident memory at the end.
     """
 
@@ -68,12 +68,13 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TimedBlock:
     """What the ranks say of a block.
 
     Attributes:
         times: How long each iteration took, seconds.
-        waited_s: How long the ranks' training threads, taken together, were ready to run without a core.
+        waited_s: How long the ranks' training threads, taken together, were ready to run without a
+            core.
         link_cpu_s: Processor time that rank 0 has taken so far to talk to its agent.
     """
 
@@ -82,17 +83,17 @@ class Block:
     link_cpu_s: float
 
 
-class Ranks:
+class WatchedRanks:
     """The ranks' end of the orders: runs a block on them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    async def run(self, num_iterations: int, *, is_watched: bool) -> Block:
+    async def run(self, num_iterations: int, *, is_watched: bool) -> TimedBlock:
         """Train and return how that went."""
         self._order(num_iterations, is_watched=is_watched)
-        return Block(**json.loads(await self._reader.readline()))
+        return TimedBlock(**json.loads(await self._reader.readline()))
 
     def end(self) -> None:
         """Have the ranks end."""
@@ -143,14 +144,14 @@ async def run_round(
 @asynccontextmanager
 async def _training(
     layout: Layout, spec: TrainingSpec, directory: Path, session: Session
-) -> AsyncIterator[Ranks]:
+) -> AsyncIterator[WatchedRanks]:
     """Have the agent start the ranks, and wait until they ask for orders."""
     spec_file, orders = directory / "spec.json", directory / "orders.sock"
     spec_file.write_text(spec.model_dump_json())
-    came: asyncio.Future[Ranks] = asyncio.get_running_loop().create_future()
+    came: asyncio.Future[WatchedRanks] = asyncio.get_running_loop().create_future()
 
     def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.set_result(Ranks(reader, writer))
+        came.set_result(WatchedRanks(reader, writer))
 
     server = await asyncio.start_unix_server(take, orders, limit=2**24)
     async with server:
@@ -168,12 +169,12 @@ async def _training(
 
 
 async def _take_turns(
-    agent_pid: int, ranks: Ranks, size: int, num_pairs: int
-) -> list[tuple[Block, Block]]:
+    agent_pid: int, ranks: WatchedRanks, size: int, num_pairs: int
+) -> list[tuple[TimedBlock, TimedBlock]]:
     """Run pairs of blocks, watched ones first; which is run first changes from pair to pair."""
     pairs = []
     for number in range(num_pairs):
-        blocks: dict[bool, Block] = {}
+        blocks: dict[bool, TimedBlock] = {}
         for is_on in (True, False) if number % 2 else (False, True):
             os.kill(agent_pid, signal.SIGCONT if is_on else signal.SIGSTOP)
             blocks[is_on] = await ranks.run(size, is_watched=is_on)
@@ -182,7 +183,7 @@ async def _take_turns(
     return pairs
 
 
-def share_waited(blocks: Iterable[Block]) -> float:
+def share_waited(blocks: Iterable[TimedBlock]) -> float:
     """Return how long training threads were ready to run without a core, as a share of the time."""
     waited_s, took_s = 0.0, 0.0
     for block in blocks:
@@ -200,7 +201,7 @@ class _Processes:
         if not self._servers:
             raise RuntimeError("no OpenSSH server serves the node: its cost can't be read")
 
-    async def read_during(self, ranks: Ranks, num_iterations: int) -> dict[str, float]:
+    async def read_during(self, ranks: WatchedRanks, num_iterations: int) -> dict[str, float]:
         """Train without interruption; return what each part took meanwhile, seconds per hour."""
         linked_s = (await ranks.run(1, is_watched=True)).link_cpu_s
         before, began = self._read(), time.perf_counter()

@@ -2,11 +2,11 @@
 
     python -m paired.watched_rank SPEC ORDERS
 
-Plain Megatron's loop as a command in the manner of torchrun, with the two lines of ``attach()``. Rank 0
-takes orders from the socket ORDERS, a JSON object per line, and answers each with the times of its
-iterations. In a block that is not watched the rank says nothing to its agent. Told with each answer are
-how long the ranks' training threads were ready to run and had no core, and the processor time of the thread that
-talks to the agent.
+Plain Megatron's loop as a command in the manner of torchrun, with the two lines of ``attach()``.
+Rank 0 takes orders from the socket ORDERS, a JSON object per line, and answers each with the times
+of its iterations. In a block that is not watched the rank says nothing to its agent. Told with each
+answer are how long the ranks' training threads were ready to run and had no core, and the processor
+time of the thread that talks to the agent.
 """
 
 import gc
@@ -22,7 +22,7 @@ from typing import Final
 from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.rank_launch import TrainingSpec
-from nodeagent.public.attach import Monitor, attach
+from nodeagent.public import Monitor, attach
 from paired.plain import PlainMegatron
 from paired.ranks import Seat, agree, take_seat
 from profiles.layout import Layout
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _agree_on(order: dict[str, int], seat: Seat) -> tuple[int, bool]:
-    """Return rank 0's order on all ranks: how many iterations, 0 for the end, and whether watched."""
+    """Return rank 0's order on all ranks: the iterations (0 ends) and whether the agent runs."""
     number = order.get("num_iterations", 0) * (1 if order.get("is_watched") else -1)
     agreed = round(agree(number, seat.place))
     return abs(agreed), agreed > 0

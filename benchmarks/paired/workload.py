@@ -52,7 +52,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def training_spec(
     arguments: argparse.Namespace, size: Size, layout: Layout, directory: str
 ) -> TrainingSpec:
-    """Return the training; gradients are reduced in about four buckets, so that there is overlap."""
+    """Return the training. Gradients are reduced in about four buckets, so they overlap."""
     shape = ModelShape(
         num_layers=arguments.layers,
         hidden_size=arguments.hidden_size,

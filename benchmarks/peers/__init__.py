@@ -1,7 +1,7 @@
 """Recovery benchmark: one training, several ways to survive a fault, measured alike.
 
-``plan`` says what is trained and when it breaks, ``training`` is the training for the alternatives,
-``variants`` are the alternatives and their settings, ``nodes`` what a node is and how it is lost,
-``campaign`` runs them, ``report`` tells.
-The modules outside ``training`` and ``plot`` need nothing but Python.
+Begin with ``runs.workload_plan``: what is trained, and when it breaks. ``contenders`` are the
+programs under comparison, ``training`` is the training of the alternatives, ``machine`` has nodes
+and processes, ``campaign_rounds`` runs everything, ``tables`` reports it. All rooms but
+``training``, and the plot, need nothing but Python.
 """

@@ -1,1 +1,8 @@
-"""The controller's API: frozen views, the wire they travel on, and the server of the socket."""
+"""The controller's API for consoles and scripts. Begin with ``wire``.
+
+``wire``        the messages on the socket: requests, replies, snapshots.
+``views``       frozen views of the cluster; ``projection`` makes them from the core's state.
+``server``      serves clients on a unix socket.
+``requests``    turns requests into events of the core.
+``client``      a connection for scripts and commands.
+"""

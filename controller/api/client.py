@@ -1,6 +1,6 @@
-"""A running controller, from scripts and commands: ask for something, wait for the answer, watch.
+"""A client for scripts and commands: connect to a running controller, send a request, watch views.
 
-Consoles stay connected and use their own link (``console.client``).
+Consoles stay connected and use a link of their own (``console.client``).
 """
 
 import socket
@@ -20,7 +20,7 @@ _TIMEOUT_S: Final = 10.0
 
 
 class NoControllerError(Exception):
-    """Nobody answers at the socket, or not in this version. The text is one line."""
+    """No controller answers at the socket, or it has another API version. The text is one line."""
 
 
 class Connection:
@@ -32,7 +32,7 @@ class Connection:
         self._link = link
 
     def ask(self, command: Command) -> Reply:
-        """Send ``command`` and return its reply; what comes before it is dropped.
+        """Send ``command`` and return its reply. Messages before the reply are dropped.
 
         Raises:
             NoControllerError: The controller does not answer.
@@ -40,7 +40,7 @@ class Connection:
         try:
             line = command.model_dump_json().encode() + b"\n"
         except PydanticSerializationError as error:
-            raise NoControllerError("what is asked has bytes in it that are not UTF-8") from error
+            raise NoControllerError("the request holds bytes that are not UTF-8") from error
         try:
             self._link.sendall(line)
         except OSError as error:
@@ -52,10 +52,10 @@ class Connection:
         raise NoControllerError(f"{self._path}: {text}")
 
     def views(self) -> Iterator[ClusterView]:
-        """Yield the cluster as it changes, about once a second at least, until the connection ends.
+        """Yield a view after each change, and about once a second, until the connection ends.
 
         Raises:
-            NoControllerError: Nothing comes for too long.
+            NoControllerError: No message arrives for too long.
         """
         for message in self._messages:
             if isinstance(message, Snapshot):
@@ -67,7 +67,7 @@ def connect(path: Path) -> Iterator[Connection]:
     """Connect to the controller at ``path``.
 
     Raises:
-        NoControllerError: There is none, or it speaks another version.
+        NoControllerError: There is no controller, or it has another API version.
     """
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(_TIMEOUT_S)
@@ -90,7 +90,7 @@ def _messages(path: Path, lines: Iterable[bytes]) -> Iterator[FromServer]:
             message = _FROM_SERVER.validate_json(line)
             if isinstance(message, Greeting) and message.version != API_VERSION:
                 raise NoControllerError(
-                    f"{path}: the controller speaks API version {message.version}, this"
+                    f"{path}: the controller has API version {message.version}, this"
                     f" command {API_VERSION}"
                 )
             yield message
@@ -111,7 +111,8 @@ def ask(path: Path, command: Command) -> Reply:
     """Send ``command`` to the controller at ``path`` and return its reply.
 
     Raises:
-        NoControllerError: There is none, it speaks another version, or it does not answer.
+        NoControllerError: There is no controller, it has another API version, or it does not
+            answer.
     """
     with connect(path) as connection:
         return connection.ask(command)

@@ -1,4 +1,4 @@
-"""From the core's state to the views that operators see: a pure function of state and time."""
+"""The views that operators see, as a pure function of the core's state and the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ from profiles.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a view says beyond the core's state."""
+    """The parts of a view that are not in the core's state."""
 
     cluster: str
     started_wall_s: float
@@ -43,20 +43,21 @@ class Frame:
     is_closing: bool = False
     drills: Sequence[DrillView] = ()
     max_losses: int | None = 120
-    """Newest losses per task; None for all of them."""
+    """Number of losses per task, the newest; None for all."""
     explanations: Mapping[tuple[str, int], Explanation | None] = field(default_factory=dict)
     prepared: PreparedView | None = None
 
 
 def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
     """Return the view of ``state`` at ``now``."""
+    waf = sum(task.waf for task in state.tasks.values())
     return ClusterView(
         cluster=frame.cluster,
         now=now,
         started_wall_s=frame.started_wall_s,
         is_auto_heal=frame.is_auto_heal,
         is_closing=frame.is_closing,
-        waf=sum(task.waf for task in state.tasks.values()),
+        waf=waf,
         waf_full=sum(
             task.spec.weight * task.spec.table.flops_per_s(task.spec.workers)
             for task in state.tasks.values()
@@ -65,7 +66,7 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         tasks=[_task(task, frame.max_losses) for task in state.tasks.values()],
         incidents=[incident_view(incident) for incident in state.incidents],
         plans=[
-            plan_view(plan, frame.explanations.get((plan.name, plan.revision)))
+            _plan(plan, waf, frame.explanations.get((plan.name, plan.revision)))
             for plan in state.plans
         ],
         drills=list(frame.drills),
@@ -215,8 +216,7 @@ def incident_view(incident: Incident) -> IncidentView:
     )
 
 
-def plan_view(plan: Plan, explanation: Explanation | None = None) -> PlanView:
-    """Return the view of one plan."""
+def _plan(plan: Plan, waf: float, explanation: Explanation | None) -> PlanView:
     return PlanView(
         id=plan.name,
         revision=plan.revision,
@@ -228,7 +228,7 @@ def plan_view(plan: Plan, explanation: Explanation | None = None) -> PlanView:
         approved_by=plan.approved_by,
         decided_at=plan.decided_at,
         waf_before=plan.waf_before,
-        waf_now=plan.waf_now,
+        waf_now=waf,
         waf_after=plan.waf_after,
         assignments={name: change.workers_after for name, change in plan.changes.items()},
         assignments_before={name: change.workers_before for name, change in plan.changes.items()},

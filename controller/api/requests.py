@@ -1,4 +1,4 @@
-"""Commands of consoles as events of the core."""
+"""From a client's request to the event of the core."""
 
 from typing import assert_never
 
@@ -27,7 +27,7 @@ def event_of(
     | wire.CancelMeasurement
     | wire.RunDrill,
 ) -> EventBody:
-    """Return the event that ``command`` asks for."""
+    """Return the event for ``command``."""
     match command:
         case wire.ApprovePlan() | wire.RejectPlan():
             return _decision(command)

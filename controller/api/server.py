@@ -1,12 +1,13 @@
-"""The API's socket: pushes snapshots and log lines, takes commands and answers them.
+"""The API's socket: sends snapshots and log lines, takes commands, and sends the answers.
 
-A slow client neither holds the controller up nor costs it much memory: snapshots are coalesced to
-the newest, and a client that leaves more than ``_MAX_BACKLOG`` log lines or ``_MAX_REPLIES`` replies
-unread is disconnected; it reconnects and gets the newest. Commands are not judged here.
+A slow client must not delay the controller or fill its memory. It gets only the newest snapshot.
+With more than ``_MAX_BACKLOG`` unread log lines or ``_MAX_REPLIES`` unread replies it is
+disconnected. It can reconnect and then gets the newest lines. This module does not judge commands.
 """
 
 import asyncio
 import itertools
+import logging
 import os
 import socket
 from collections import deque
@@ -20,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from controller.api.views import ClusterView, LogLine, View
 from controller.api.wire import Command, Greeting, LogLines, Reply, Snapshot
 
+_LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.1
 _SILENCE_S: Final = 1.0
 _MAX_BACKLOG: Final = 5000
@@ -30,13 +32,14 @@ _COMMAND: Final[TypeAdapter[Command]] = TypeAdapter(Command)
 
 
 class ApiSocketError(Exception):
-    """The socket can't be served; the text names the path and the reason."""
+    """The socket can't be made. The text names the path and the reason."""
 
 
 class _Client:
-    """One connection: what it still has to be sent."""
+    """One connection, and the messages that wait for it."""
 
-    def __init__(self, lines: deque[LogLine], writer: asyncio.StreamWriter) -> None:
+    def __init__(self, number: int, lines: deque[LogLine], writer: asyncio.StreamWriter) -> None:
+        self.number = number
         self.writer = writer
         self.lines = deque(lines)
         self.replies: deque[Reply] = deque()
@@ -45,37 +48,45 @@ class _Client:
         self.wake.set()
 
     def add_line(self, line: LogLine) -> None:
-        """Have a log line sent."""
+        """Queue a log line."""
         self.lines.append(line)
         self._keep_within_limits()
         self.wake.set()
 
     def add_reply(self, reply: Reply) -> None:
-        """Have a reply sent."""
+        """Queue a reply."""
         self.replies.append(reply)
         self._keep_within_limits()
         self.wake.set()
 
     def _keep_within_limits(self) -> None:
-        """Cut a client off that does not read; its sender may be waiting for it for ever."""
+        """Disconnect a client that does not read: its sender may wait without end."""
         if len(self.lines) > _MAX_BACKLOG or len(self.replies) > _MAX_REPLIES:
+            num_lines, num_replies = len(self.lines), len(self.replies)
+            _LOG.warning(
+                "client is too slow and is disconnected: client=%d lines=%d replies=%d",
+                self.number, num_lines, num_replies,
+            )  # fmt: skip
             self.lines.clear()
             self.replies.clear()
             self.writer.transport.abort()
 
 
 class _Request(View):
-    """What every command has, whatever else is wrong with it."""
+    """The request id, also of an invalid command."""
 
     request_id: str = ""
 
 
 class ApiServer:
-    """Serves consoles on a unix socket of mode 0600.
+    """Serves clients on a unix socket of mode 0600.
 
-    ``view`` gives the newest snapshot. ``command`` takes a decoded command, whose answer is later
-    passed to ``answer`` under the same request id; that id is the server's own, so that clients
-    that choose equal ones get their own answers.
+    Args:
+        cluster: Name of the cluster.
+        view: Returns the newest view.
+        command: Called with each valid command. Its answer must be passed to ``answer`` later,
+            under the request id of the command. The server chooses that id: two clients may choose
+            equal ones.
     """
 
     def __init__(
@@ -86,29 +97,37 @@ class ApiServer:
         self._command = command
         self._clients: set[_Client] = set()
         self._asked: dict[str, tuple[_Client, str]] = {}
-        self._numbers = itertools.count(1)
+        self._request_numbers = itertools.count(1)
+        self._client_numbers = itertools.count(1)
         self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
+        self.is_listening = asyncio.Event()
+        """Set while clients can connect."""
 
     def add_line(self, line: LogLine) -> None:
-        """Send a log line to everybody, once."""
+        """Send a log line to every client, once."""
         self._lines.append(line)
         for client in self._clients:
             client.add_line(line)
 
     def state_changed(self) -> None:
-        """Have a new snapshot sent to everybody, soon."""
+        """Send a new snapshot to every client, soon."""
         for client in self._clients:
             client.has_news = True
             client.wake.set()
 
     def answer(self, reply: Reply) -> None:
-        """Send the answer of a command to whoever asked."""
+        """Send the answer of a command to the client that sent the command."""
         client, request_id = self._asked.pop(reply.request_id, (None, ""))
         if client is not None:
+            outcome = "accepted" if reply.is_ok else "refused"
+            _LOG.info(
+                "command %s: client=%d request=%s code=%s reply=%s",
+                outcome, client.number, request_id, reply.code, reply.message,
+            )  # fmt: skip
             client.add_reply(reply.model_copy(update={"request_id": request_id}))
 
     async def run(self, path: Path) -> None:
-        """Serve on ``path`` until cancelled; in the end clients get the last news and are gone.
+        """Serve on ``path`` until cancelled. At the end clients get a last snapshot.
 
         Raises:
             ApiSocketError: The socket can't be made there.
@@ -122,17 +141,22 @@ class ApiServer:
                 server = await asyncio.start_unix_server(
                     accept, sock=listener, limit=_MAX_LINE_BYTES
                 )
+                self.is_listening.set()
+                _LOG.info("API is listening: socket=%s", path)
                 try:
-                    # Not serve_forever: since Python 3.12 its end waits for clients to go.
+                    # Not serve_forever: since Python 3.12 its end waits for the clients to leave.
                     await asyncio.Event().wait()
                 finally:
+                    self.is_listening.clear()
                     server.close()
                     for client in self._clients:
                         client.has_news = True
                         self._write_news(client)
+                    _LOG.info("API is closed: socket=%s clients=%d", path, len(self._clients))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = _Client(self._lines, writer)
+        client = _Client(next(self._client_numbers), self._lines, writer)
+        _LOG.info("client connected: client=%d", client.number)
         writer.write(_line(Greeting(cluster=self._cluster)))
         self._clients.add(client)
         try:
@@ -145,22 +169,33 @@ class ApiServer:
         finally:
             self._clients.discard(client)
             self._asked = {k: asked for k, asked in self._asked.items() if asked[0] is not client}
-            writer.transport.abort()  # a close would wait until everything is read
+            writer.transport.abort()  # a close would wait until the client has read all
+            _LOG.info("client left: client=%d", client.number)
 
     async def _receive(self, client: _Client, reader: asyncio.StreamReader) -> None:
         while not client.writer.is_closing():
             try:
                 line = await reader.readline()
             except ValueError:
-                return  # longer than any command
+                _LOG.info("command refused, its line is too long: client=%d", client.number)
+                return
             if not line:
                 return
             try:
                 command = _COMMAND.validate_json(line)
             except ValidationError as error:
-                client.add_reply(_invalid(line, error))
+                refusal = _invalid(line, error)
+                _LOG.info(
+                    "command refused: client=%d request=%s code=%s reply=%s",
+                    client.number, refusal.request_id, refusal.code, refusal.message,
+                )  # fmt: skip
+                client.add_reply(refusal)
                 continue
-            number = f"{next(self._numbers)}/{command.request_id}"
+            _LOG.debug(
+                "command: client=%d request=%s kind=%s actor=%s",
+                client.number, command.request_id, command.kind, command.actor,
+            )  # fmt: skip
+            number = f"{next(self._request_numbers)}/{command.request_id}"
             self._asked[number] = (client, command.request_id)
             self._command(command.model_copy(update={"request_id": number}))
 
@@ -170,14 +205,14 @@ class ApiServer:
                 async with asyncio.timeout(_SILENCE_S):
                     await client.wake.wait()
             except TimeoutError:
-                client.has_news = True  # nothing happened: say so, or the view looks stale
+                client.has_news = True  # without changes, too: else the view looks stale
             client.wake.clear()
             self._write_news(client)
             await client.writer.drain()
             await asyncio.sleep(_INTERVAL_S)
 
     def _write_news(self, client: _Client) -> None:
-        """Write what there is to be sent, without waiting."""
+        """Write all waiting messages, without blocking."""
         while client.replies:
             client.writer.write(_line(client.replies.popleft()))
         if client.has_news:
@@ -189,7 +224,7 @@ class ApiServer:
 
 
 def _invalid(line: bytes, error: ValidationError) -> Reply:
-    """Return the reply to a line that is no command, under its request id if it has one."""
+    """Return the reply to an invalid command, with its request id if it has one."""
     try:
         request_id = _Request.model_validate_json(line).request_id
     except ValidationError:
@@ -200,10 +235,10 @@ def _invalid(line: bytes, error: ValidationError) -> Reply:
 
 @contextmanager
 def _listening(path: Path) -> Iterator[socket.socket]:
-    """Yield a listening socket on ``path``, readable by its owner alone from the first moment.
+    """Yield a listening socket on ``path``. It has mode 0600 from its first moment.
 
     Raises:
-        ApiSocketError: The path is too long, or something is there already.
+        ApiSocketError: The path is too long, or a file is there.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         mask = os.umask(0o177)

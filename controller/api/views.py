@@ -1,20 +1,33 @@
 """Frozen views of the cluster, as the controller publishes them to consoles and scripts.
 
-They are what an operator may know at one instant, without anything that only the core needs. All
-times are seconds since the controller's start unless a name says otherwise; views are pure values
-and know nothing of sockets. Field names are a published format: add, never rename.
+A view holds what an operator may know at one instant, and no details of the core. Times are seconds
+since the start of the run, unless a name says otherwise. Views are pure values without sockets.
+Field names are a published format: add fields, never rename one. Import every view from here.
 """
 
 from enum import StrEnum
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from controller.api.measurement_views import MeasuredSizeView, MeasurementView
+from controller.api.plan_views import (
+    AlternativeView,
+    ExplanationView,
+    PlanView,
+    PreparedView,
+    SensitivityView,
+    TaskChangeView,
+    TermsView,
+    WaitingView,
+)
+from controller.api.view_base import LayoutView, View
 from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 
 __all__ = [
+    "AlternativeView",
     "ClusterView",
     "DrillView",
+    "ExplanationView",
     "IncidentState",
     "IncidentView",
     "LayoutView",
@@ -26,25 +39,22 @@ __all__ = [
     "NodeView",
     "PlanState",
     "PlanView",
+    "PreparedView",
+    "SensitivityView",
     "StepView",
     "TaskChangeView",
     "TaskPhase",
     "TaskView",
+    "TermsView",
     "TransitionView",
     "View",
+    "WaitingView",
     "WorkerView",
 ]
 
 
-class View(BaseModel):
-    """Base of all views: immutable, unknown fields of a newer controller are ignored."""
-
-    # JSON has no NaN, and a loss may be one: as text it reaches the console instead of a null.
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
-
-
 class WorkerView(View):
-    """One worker slot of a node and the rank it holds, if any."""
+    """One worker slot of a node, and its rank."""
 
     worker: int
     task: str | None = None
@@ -53,9 +63,9 @@ class WorkerView(View):
     iteration: int | None = None
     rss_bytes: int | None = None
     waits_for: str | None = None
-    """The task that a process waits, or prepares, here to be a rank of; ``task`` is None then."""
+    """The task of the spare in this slot. ``task`` is None then."""
     isolated: str = ""
-    """Why it alone is out of service; empty where it is not."""
+    """Why this slot alone is isolated; empty if it is in service."""
 
 
 class NodeView(View):
@@ -65,29 +75,21 @@ class NodeView(View):
     address: str
     condition: NodeCondition
     note: str = ""
-    """Why the condition is what it is, for instance ``presumed training: link lost 3 s ago``."""
+    """The reason for the condition, for instance ``presumed training: link lost 3 s ago``."""
     isolated: str = ""
-    """Why it is out of service although it is in contact; empty for a node in service."""
+    """Why the node is isolated; empty if it is in service."""
     asked_at: float | None = None
-    """Since when the operator is asked whether it is lost, for the reason in ``note``; else None."""
-    findings: list[str] = []
-    """What its probes find now, one sentence each."""
+    """When the operator was first asked whether the node is lost; None if not asked."""
+    findings: list[str] = Field(default_factory=list)
+    """The present findings of its probes, one sentence each."""
     agent_pid: int | None = None
     agent_rss_bytes: int | None = None
     heartbeat_at: float | None = None
-    workers: list[WorkerView] = []
-
-
-class LayoutView(View):
-    """Sizes of a task's parallel groups."""
-
-    tp: int
-    pp: int
-    dp: int
+    workers: list[WorkerView] = Field(default_factory=list)
 
 
 class StepView(View):
-    """One step of a transition. ``actual_s`` is None while it is not over."""
+    """One step of a transition. ``actual_s`` is None until the step is over."""
 
     name: str
     predicted_s: float
@@ -95,14 +97,14 @@ class StepView(View):
 
 
 class TransitionView(View):
-    """How a task goes, or went, from one generation to the next."""
+    """The transition of a task from one generation to the next."""
 
     kind: str
     """``reattempt``, ``restart``, ``shrink``, ``grow``, ``move`` or ``layout change``."""
-    steps: list[StepView] = []
+    steps: list[StepView] = Field(default_factory=list)
     predicted_s: float
     actual_s: float
-    """Of the steps so far."""
+    """Seconds of the steps so far."""
     is_done: bool
 
 
@@ -123,18 +125,18 @@ class TaskView(View):
     loss: float | None = None
     tokens_per_s: float | None = None
     flops_per_s: float | None = None
-    """Achieved model FLOP/s over the newest iterations; None while it does not train."""
-    losses: dict[int, float] = {}
-    """Loss by iteration: all of them in the final report, the newest 120 in the stream."""
+    """Achieved model FLOP/s over the newest iterations; None while the task does not train."""
+    losses: dict[int, float] = Field(default_factory=dict)
+    """Loss by iteration: all iterations in the final report, the newest 120 in snapshots."""
     num_rerun_iterations: int = 0
-    unsupported: list[str] = []
-    """Settings that do not recover in process, with the reasons; its faults take new processes."""
+    unsupported: list[str] = Field(default_factory=list)
+    """Settings that rule out a regroup in process, with reasons. Faults then take new processes."""
     transition: TransitionView | None = None
-    """The present transition, or the newest; None before there was one."""
+    """The present or newest transition; None before the first."""
 
 
 class IncidentView(View):
-    """One fault, from its first trace to its cure."""
+    """One fault, from its first evidence to its cure."""
 
     id: str
     task: str | None
@@ -145,164 +147,28 @@ class IncidentView(View):
     method: str
     action: str
     state: IncidentState
-    evidence: list[str] = []
-    """What was seen, in the order of its arrival, the first eight: the cause among its symptoms."""
+    evidence: list[str] = Field(default_factory=list)
+    """The first eight pieces of evidence, in the order of their arrival."""
     reason: str = ""
     is_drill: bool = False
-    """Somebody broke it on purpose; it does not speak against the node."""
+    """Whether a drill staged the fault. Such a fault does not count against the node."""
     fault_at: float
     detected_at: float
     decided_at: float | None = None
-    """When the cause was named and an action chosen."""
+    """Time when the cause was named and the action chosen."""
     acting_at: float | None = None
-    """When the action began: at once, or when a plan was approved."""
+    """Time when the action began: after the decision, or after the approval of a plan."""
     resolved_at: float | None = None
     recovery_s: float | None = None
-    """From the fault to the first iteration committed after it; None while there is none."""
+    """From the fault to the first commit of an iteration after it; None before that."""
     recomputed_micro_batches: int = 0
-    """Micro-batches that were computed before the fault, and were computed again."""
+    """Micro-batches computed before the fault and again after it."""
     saved_micro_batches: int = 0
-    """Micro-batches of the interrupted iteration whose results were kept."""
+    """Micro-batches of the interrupted iteration with kept results."""
     state_source: str | None = None
-    """Farthest place that a rank got its state from: own, peer, memory, disk or seed."""
+    """Farthest source of any rank's state: own, peer, memory, disk or seed."""
     resume: str = ""
-    """How training was taken up again, and why so."""
-
-
-class TaskChangeView(View):
-    """What a plan does to one task."""
-
-    task: str
-    workers_before: int
-    workers_after: int
-    layout_after: LayoutView | None = None
-    waf_before: float
-    waf_after: float
-    is_faulted: bool
-    moves: bool
-    """Whether it goes on in another place or layout."""
-    placement_before: list[str] = []
-    """Its workers in the order of the global ranks, neighbours in one term: ``n1:0-3``, ``n2:5``."""
-    placement_after: list[str] = []
-    transition_s: float = 0.0
-    """Seconds without training that this is expected to take, if it moves."""
-
-
-class AlternativeView(View):
-    """Another division of the workers, and why it was not chosen."""
-
-    differs: dict[str, int]
-    """Workers of the tasks that would have another size."""
-    objective: float
-    """Weighted FLOP until the next expected fault, transitions paid."""
-    waf: float
-    verdict: str
-
-
-class SensitivityView(View):
-    """An estimate that would have led to another division."""
-
-    estimate: str
-    factor: float
-    """The estimate as a multiple of the one that was used."""
-    differs: dict[str, int]
-
-
-class WaitingView(View):
-    """What every minute costs until a plan is applied, if faulted tasks stand still."""
-
-    weighted_flop_per_min: float
-    gpu_hours_per_min: float
-
-
-class TermsView(View):
-    """The terms of the planner's objective of one task, in weighted FLOP."""
-
-    name: str
-    earned: float
-    forgone: float
-
-
-class ExplanationView(View):
-    """Why a plan is this one."""
-
-    terms: list[TermsView]
-    alternatives: list[AlternativeView]
-    sensitivity: list[SensitivityView]
-    waiting: WaitingView
-
-
-class PreparedView(View):
-    """Plans that were sought before they are needed."""
-
-    num_events: int
-    """Problems that there is a plan for: the present one and those of next events, those alike counted once."""
-    took_s: float
-    is_current: bool
-    """Whether they hold for the cluster as it was when it was last looked at, a second ago at most."""
-    num_found: int
-    """Plans that were there when they were needed."""
-    num_missed: int
-    """Plans that had to be sought then."""
-
-
-class PlanView(View):
-    """A proposed or decided division of the workers over all tasks."""
-
-    id: str
-    revision: int
-    trigger: str
-    """Incident or request that caused it."""
-    seen: str
-    """What was observed, in one sentence."""
-    why: str
-    """Why this division and not another."""
-    state: PlanState
-    created_at: float
-    approved_by: str | None = None
-    decided_at: float | None = None
-    waf_before: float
-    """Weighted FLOP/s before the event, all tasks."""
-    waf_now: float
-    """Weighted FLOP/s when the plan was proposed."""
-    waf_after: float
-    assignments: dict[str, int]
-    assignments_before: dict[str, int]
-    changes: list[TaskChangeView] = []
-    steps: list[str] = []
-    isolated_nodes: list[str] = []
-    explanation: ExplanationView | None = None
-    """Comes a moment after the plan; old plans have none."""
-
-
-class MeasuredSizeView(View):
-    """One size of a measurement."""
-
-    workers: int
-    layout: LayoutView
-    phase: Literal["waiting", "running", "measured", "failed", "skipped"]
-    reason: str = ""
-    """Why it failed, or was left out."""
-    iterations: int = 0
-    """So far, those of the warm-up included; only while it runs."""
-    iteration_s: float | None = None
-    """Median of the iterations that count."""
-    flops_per_s: float | None = None
-
-
-class MeasurementView(View):
-    """A measurement of a task's speed on idle workers: the one that runs, or the newest."""
-
-    name: str
-    task: str
-    num_iterations: int
-    """How many count at each size."""
-    num_warm_up: int
-    """How many come before them."""
-    ended: str = ""
-    """Why no further size is begun; empty while it goes on."""
-    is_over: bool = False
-    sizes: list[MeasuredSizeView] = []
+    """How training resumed, and the reason."""
 
 
 class LogLevel(StrEnum):
@@ -322,7 +188,7 @@ class LogLine(View):
     at: float
     level: LogLevel
     source: str
-    """Node, task, plan or incident that the line is about."""
+    """The node, task, plan or incident of the line."""
     text: str
 
 
@@ -332,28 +198,28 @@ class DrillView(View):
     kind: str
     title: str
     target: str
-    """What it needs: ``rank`` or ``node``."""
+    """The kind of its target: ``rank`` or ``node``."""
     expectation: str
-    """What should happen, in one sentence."""
+    """The expected outcome, in one sentence."""
 
 
 class ClusterView(View):
-    """Everything an overview shows, at one instant."""
+    """The whole cluster at one instant."""
 
     cluster: str
     now: float
     started_wall_s: float
-    """Wall clock at the controller's start, seconds since the epoch."""
+    """Wall clock at the start of the run, seconds since the epoch."""
     is_auto_heal: bool
     is_closing: bool = False
     waf: float
-    """Weighted FLOP/s that the profiles give for what runs now."""
+    """Weighted FLOP/s of the ranks that run now, by the profiles."""
     waf_full: float
-    """Weighted FLOP/s of the first plan, with every node in place."""
+    """Weighted FLOP/s of all tasks at their full sizes."""
     nodes: list[NodeView]
     tasks: list[TaskView]
     incidents: list[IncidentView]
     plans: list[PlanView]
-    drills: list[DrillView] = []
+    drills: list[DrillView] = Field(default_factory=list)
     prepared: PreparedView | None = None
     measurement: MeasurementView | None = None

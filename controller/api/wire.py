@@ -1,9 +1,9 @@
-"""What travels on the controller's API socket: JSON lines over a unix socket of mode 0600.
+"""The messages on the API's socket: JSON lines over a unix socket of mode 0600.
 
-On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. From then on it
-sends a ``Snapshot`` when something changed, at most ten times a second, and every log line once. A
-client sends ``Command`` and gets one ``Reply`` with the same ``request_id``; a command that is
-refused changes nothing and says why.
+On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. After that it
+sends a ``Snapshot`` after a change, at most ten times a second, and every log line once. A client
+sends a ``Command`` and gets one ``Reply`` with the same ``request_id``. A refused command changes
+nothing, and its reply gives the reason.
 """
 
 from typing import Annotated, Final, Literal
@@ -41,7 +41,7 @@ class LogLines(View):
 
 
 class Reply(View):
-    """Outcome of a command. ``code`` is one word for programs, ``message`` a sentence; ``data`` answers a question."""
+    """Outcome of a command: a word for programs and a sentence. ``data`` answers a question."""
 
     kind: Literal["reply"] = "reply"
     request_id: str
@@ -52,7 +52,7 @@ class Reply(View):
 
 
 class ApprovePlan(View):
-    """Apply a plan, exactly as of ``revision``.
+    """Apply a plan, if ``revision`` is still its newest revision.
 
     Refusals: ``unknown``, ``superseded``, ``decided``.
     """
@@ -65,7 +65,7 @@ class ApprovePlan(View):
 
 
 class RejectPlan(View):
-    """Decline a plan; the tasks stay as they are. Refusals as for ``ApprovePlan``."""
+    """Reject a plan. The tasks stay as they are. Refusals: as for ``ApprovePlan``."""
 
     kind: Literal["reject_plan"] = "reject_plan"
     request_id: str
@@ -78,7 +78,8 @@ class RejectPlan(View):
 class RequestPlan(View):
     """Compute a plan for the present state, for instance after a rejection.
 
-    Refusals: ``pending`` (a plan waits already), ``nothing`` (no plan would change anything).
+    Refusals: ``pending`` (a plan waits for a decision), ``nothing`` (no plan would change
+    anything).
     """
 
     kind: Literal["request_plan"] = "request_plan"
@@ -87,9 +88,9 @@ class RequestPlan(View):
 
 
 class UncordonNode(View):
-    """Take an isolated node back into service, if its checks pass; forced, whatever they say.
+    """Take an isolated node back into service, if its checks pass, or if ``is_forced``.
 
-    With ``gpu`` only that GPU of it; without, also every GPU of it that is isolated alone.
+    With ``gpu`` this concerns only that GPU of the node. Without it, the node and all its GPUs.
 
     Refusals: ``unknown``, ``nothing`` (it is not isolated), ``unfit`` (a check does not pass).
     """
@@ -103,7 +104,7 @@ class UncordonNode(View):
 
 
 class DecideLoss(View):
-    """Say whether a node out of contact is lost, or is to be waited for.
+    """Decide that a node out of contact is lost, or that Unicron waits for it.
 
     Refusals: ``unknown``, ``nothing`` (it is not out of contact), ``unfit`` (its tasks advance).
     """
@@ -116,12 +117,13 @@ class DecideLoss(View):
 
 
 class MeasureTask(View):
-    """Measure a task's speed on idle workers, at all its sizes if none is named.
+    """Measure a task's throughput on idle workers, at the given sizes or at all sizes.
 
-    The reply's code is the measurement's name; how it goes is in the snapshots.
+    The reply's code is the measurement's name. Its progress is in the snapshots.
 
-    Refusals: ``unknown``, ``busy`` (another one runs), ``pending`` (a plan waits for a decision),
-    ``unsupported`` (it is a command, and not contained), ``unlisted`` (a size without layout), ``nothing`` (no size fits).
+    Refusals: ``unknown``, ``busy`` (another measurement runs), ``pending`` (a plan waits for a
+    decision), ``unsupported`` (a command task without ``is_contained``), ``unlisted`` (a size
+    without layout), ``nothing`` (no size fits).
     """
 
     kind: Literal["measure_task"] = "measure_task"
@@ -131,11 +133,11 @@ class MeasureTask(View):
     sizes: tuple[int, ...] = ()
     num_iterations: Annotated[int, Field(ge=1, le=10_000)] = 10
     is_contained: bool = False
-    """It is a command, and keeps its files below ``UNICRON_TASK_DIR`` alone."""
+    """The operator states that the command task writes only below ``UNICRON_TASK_DIR``."""
 
 
 class CancelMeasurement(View):
-    """End a measurement; what is measured stays. Refusals: ``unknown``, ``decided``."""
+    """End a measurement. Its results so far stay. Refusals: ``unknown``, ``decided``."""
 
     kind: Literal["cancel_measurement"] = "cancel_measurement"
     request_id: str
@@ -144,7 +146,7 @@ class CancelMeasurement(View):
 
 
 class RunDrill(View):
-    """Break something on purpose. Refusals: ``unsupported``, ``no_target``."""
+    """Run a drill: stage a fault. Refusals: ``unsupported``, ``no_target``."""
 
     kind: Literal["run_drill"] = "run_drill"
     request_id: str
@@ -156,10 +158,10 @@ class RunDrill(View):
 
 
 class AskWhatIf(View):
-    """Ask what would be planned if something were different; nothing happens to the cluster.
+    """Ask for the plan under other circumstances. The cluster does not change.
 
-    Fields are those of ``controller.core.rehearsal.Supposition``. With ``has_problem`` the planner's problem comes with
-    the answer, which may be large. Refusal: ``impossible``.
+    The fields are explained in ``controller.core.rehearsal.Supposition``. With ``has_problem`` the
+    answer holds the planner's problem, which may be large. Refusal: ``impossible``.
     """
 
     kind: Literal["ask_what_if"] = "ask_what_if"
@@ -175,7 +177,7 @@ class AskWhatIf(View):
 
 
 class DescribeCluster(View):
-    """Ask for the nodes in service, the tasks at their present sizes and the policy, to rehearse with them."""
+    """Ask for the nodes in service, the tasks at their present sizes, and the policy."""
 
     kind: Literal["describe_cluster"] = "describe_cluster"
     request_id: str
@@ -183,7 +185,7 @@ class DescribeCluster(View):
 
 
 class Shutdown(View):
-    """End the demo: all tasks, agents and nodes. Refusal: ``unsupported`` outside a demo."""
+    """End the run of a demo. Refusal: ``unsupported`` outside a demo."""
 
     kind: Literal["shutdown"] = "shutdown"
     request_id: str
@@ -191,7 +193,7 @@ class Shutdown(View):
 
 
 Question = AskWhatIf | DescribeCluster
-"""Commands that change nothing, and never reach the core."""
+"""Commands that change nothing and do not reach the core."""
 
 Command = Annotated[
     ApprovePlan

@@ -1,4 +1,5 @@
-"""``unicron classify``: finds and classifies the faults in logs, with the catalogue of ``profiles.faults``.
+"""``unicron classify``: finds the faults in logs, with the catalogue of ``profiles.faults``.
 
-Begin with ``classify_cli``. ``specimens`` classifies single excerpts; ``explain_catalogue`` prints the catalogue.
+Begin with ``classify_cli``. ``specimens`` classifies single excerpts; ``explain_catalogue`` prints
+the catalogue.
 """

@@ -3,6 +3,8 @@
 import argparse
 from typing import Final
 
+from controller.arguments import HelpText
+
 _EPILOG: Final = """\
 output:
   Each finding is one fault. Lines close to each other form one fault, classified by its cause.
@@ -29,7 +31,7 @@ exit codes:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron classify``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     parser.add_argument(
         "file",

@@ -1,4 +1,4 @@
-"""Prints the catalogue of faults: the meaning of each status, the patterns and source of each entry."""
+"""Prints the catalogue of faults: meanings of statuses, patterns and sources of entries."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches

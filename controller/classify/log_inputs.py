@@ -13,7 +13,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class InputError(Exception):
-    """An input can't be read. The text is one line that names the input, the reason and the mend."""
+    """An input can't be read. The text is one line with the input, the reason and the mend."""
 
 
 def name_of(path: str) -> str:

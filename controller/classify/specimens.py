@@ -1,4 +1,4 @@
-"""Classifies the excerpts of a JSONL file: one excerpt per line in, one verdict per line out, in order."""
+"""Classifies the excerpts of a JSONL file: one verdict per line, in the same order."""
 
 import json
 from typing import Any, Final

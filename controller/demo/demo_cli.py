@@ -1,7 +1,7 @@
 """``unicron demo``: a local cluster, real training, and the controller that recovers it.
 
-Everything runs inside the cluster's context. So every end of the demo removes all processes and files: the
-last iteration, a console, a signal, the time limit, or an error.
+Everything runs inside the cluster's context. So every end of the demo removes all processes and
+files: the last iteration, a console, a signal, the time limit, or an error.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.cluster_errors import leaf_errors
 from controller.localcluster.local_cluster import LocalCluster, LocalClusterError
+from controller.logs.log_options import LogOptionError, log_options, logging_to
 from controller.settings.settings_file import SettingsError
 from profiles.corpus import DataError
 from profiles.task_profiles import ProfileError
@@ -44,7 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(2, error)
     demo = _Demo(options)
     try:
-        code = asyncio.run(demo.run())
+        with logging_to(log_options(arguments)):
+            code = asyncio.run(demo.run())
+    except LogOptionError as error:
+        return _fail(2, error)
     except (LocalClusterError, ApiSocketError, OSError) as error:
         return _fail(1, error)
     if options.is_json and demo.final_view:
@@ -94,7 +98,7 @@ class _Demo:
         for failure in failures:
             if not isinstance(failure, _EndedEarlyError):
                 raise failure
-            progress.say(self._clock.now(), "demo", str(failure))
+            progress.show(self._clock.now(), "demo", str(failure))
             return failure.code
         return 0 if has_succeeded or not self._options.is_headless else 1
 
@@ -114,7 +118,7 @@ class _Demo:
             base_port=options.base_port,
             sshd=options.sshd,
             network=options.network,
-            progress=lambda text: progress.say(self._clock.now(), "demo", text),
+            progress=lambda text: progress.show(self._clock.now(), "demo", text),
         ) as cluster:
             session = DemoSession(options, cluster, self._clock, progress)
             try:

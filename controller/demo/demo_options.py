@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.arguments import HelpText
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from controller.logs.log_options import add_logging_arguments
 from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -66,12 +68,13 @@ class DemoOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron demo``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     _add_cluster(parser)
     _add_training(parser)
     _add_healing(parser)
     _add_output(parser)
+    add_logging_arguments(parser)
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -208,7 +211,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         if (shape := profile.model) is not None:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
     sizes = {TaskId(profile.name): profile.workers for profile in profiles}
-    commands = {TaskId(profile.name) for profile in profiles if profile.command is not None}
+    command_tasks = {TaskId(profile.name) for profile in profiles if profile.command is not None}
     return DemoOptions(
         num_nodes=arguments.nodes,
         workers_per_node=arguments.workers_per_node,
@@ -226,7 +229,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
                 nodes=nodes,
                 num_iterations=num_iterations,
                 has_namespaces=arguments.namespaces,
-                commands=commands,
+                command_tasks=command_tasks,
             )
             for text in arguments.drill
         ],

@@ -1,7 +1,7 @@
 """Progress of the demo on standard error.
 
-On a terminal: announcements, and below them one bar per task. Elsewhere: announcements and every fifth
-iteration, so that a log stays readable.
+On a terminal: announcements, and below them one bar per task. Elsewhere: announcements and every
+fifth iteration, so that a log stays readable.
 """
 
 from typing import Final
@@ -9,15 +9,20 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TaskID, TextColumn
 from rich.text import Text
+from typing_extensions import override
 
 from controller.core.instructions import Announce
+from controller.server.announcements import AnnouncementObserver
 
 _STYLES: Final = {"good": "green", "warning": "yellow", "error": "bold red", "drill": "magenta"}
 _EVERY: Final = 5
 
 
-class ProgressBars:
-    """Prints announcements, and bars on a terminal. ``close`` ends the bars."""
+class ProgressBars(AnnouncementObserver):
+    """Prints announcements, and bars on a terminal. Of the traces only iterations are shown.
+
+    ``close`` ends the bars.
+    """
 
     def __init__(self, tasks: list[str], num_iterations: int | None) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -37,8 +42,8 @@ class ProgressBars:
                 self._bar_by_task[name] = self._bars.add_task(name, total=num_iterations, loss="")
             self._bars.start()
 
-    def hear(self, at: float, announcement: Announce) -> None:
-        """Print an announcement. Of the traces, print iterations only, every fifth one."""
+    @override
+    def observe(self, at: float, announcement: Announce) -> None:
         if announcement.kind == "iteration":
             self._show_iteration(at, announcement)
         elif announcement.level != "trace":
@@ -54,7 +59,7 @@ class ProgressBars:
         elif isinstance(iteration, int) and iteration % _EVERY == 0:
             self._line(at, announcement.source, announcement.text, "")
 
-    def say(self, at: float, source: str, text: str) -> None:
+    def show(self, at: float, source: str, text: str) -> None:
         """Print a line that is not from the core."""
         self._line(at, source, text, "dim")
 

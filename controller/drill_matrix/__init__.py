@@ -1,4 +1,5 @@
-"""``unicron drill``: runs drills on a running cluster and compares each diagnosis with the expected one.
+"""``unicron drill``: runs drills and compares each diagnosis with the expected one.
 
-Begin with ``drill_runs``, which runs the drills in order. ``row`` compares; ``matrix_table`` prints.
+Begin with ``drill_runs``, which runs the drills in order. ``row`` compares; ``matrix_table``
+prints.
 """

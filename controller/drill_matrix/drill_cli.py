@@ -26,6 +26,7 @@ from controller.drill_matrix.matrix_table import (
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.cluster_errors import leaf_errors
 from controller.localcluster.local_cluster import LocalClusterError
+from controller.logs.log_options import LogOptionError, log_options, logging_to
 from profiles.drills.drill import Drill
 
 
@@ -39,7 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         limit_s = check_minutes(arguments.minutes)
     except DrillArgumentError as error:
         return _fail(2, error)
-    return _matrix(arguments, drills, limit_s)
+    try:
+        with logging_to(log_options(arguments)):
+            return _matrix(arguments, drills, limit_s)
+    except LogOptionError as error:
+        return _fail(2, error)
 
 
 def _list(drills: Sequence[Drill], *, is_json: bool) -> None:

@@ -5,10 +5,12 @@ import math
 from pathlib import Path
 from typing import Final
 
+from controller.arguments import HelpText
 from controller.core.rules.policy import Policy
 from controller.demo.demo_options import DemoOptions
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
+from controller.logs.log_options import add_logging_arguments
 from profiles.drills.drill import Drill
 from profiles.drills.drill_catalogue import DRILLS
 from profiles.task_profiles import default_task_profiles
@@ -33,7 +35,7 @@ exit codes of the matrix:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron drill``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("list", help="explain every drill and its expected diagnosis")
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the table into this page, if every drill was run",
     )
+    add_logging_arguments(run)
 
 
 def choose_drills(names: list[str]) -> list[Drill]:

@@ -123,7 +123,7 @@ class MatrixRun:
         times = ", ".join(
             f"{name} {seconds:.2f} s"
             for name, seconds in (
-                ("found", observed.detection_s),
+                ("detected", observed.detection_s),
                 ("recovered", observed.recovery_s),
             )
             if seconds is not None

@@ -1,9 +1,9 @@
-"""One running cluster on which drills are run one after the other, until it can't be made whole.
+"""A running cluster on which drills are run one after another.
 
-Before each drill the cluster is calm: every node in contact, every task at its full size and
-training, nothing open. A drill is watched until its incident is resolved or held, or until training
-has visibly gone on. Then the cluster is repaired as an operator would: lost nodes are brought back,
-and a plan is asked for tasks that were held.
+Before each drill the cluster must be ready: every node in contact, every task training at its full
+size, no open incident. A drill is watched until its incident is resolved or held, or until training
+has visibly continued. Then the cluster is repaired as an operator would do it: lost nodes are
+restored, isolated nodes uncordoned, and a plan is requested for held tasks.
 """
 
 import asyncio
@@ -42,41 +42,41 @@ from profiles.drills.drill import Drill
 
 ACTOR: Final = "matrix"
 READY_LIMIT_S: Final = 60.0
-"""How long a cluster has to come up, or to be repaired, before it is given up."""
+"""The limit for a cluster to start, or to be repaired."""
 
 _CARRY_OUT_LIMIT_S: Final = 5.0
 _UNSEEN_LIMIT_S: Final = 12.0
-"""A drill that has opened no incident by then was not observed."""
+"""A drill that has opened no incident after this time was not detected."""
 _OPEN_LIMIT_S: Final = 40.0
-"""An incident that is not resolved by then will not be."""
+"""The limit for an incident to be resolved."""
 _LATE_S: Final = 2.5
-"""How long late symptoms are waited for: the kernel log is read every 2 s."""
+"""How long to wait for late symptoms: agents read the kernel log every 2 s."""
 _UNHARMED_S: Final = 5.0
 _UNHARMED_ITERATIONS: Final = 4
 _READY_ITERATIONS: Final = 2
 _LOGGED: Final = frozenset({"kernel-log", "link-flap", "memory-kill"})
 _REST_S: Final = 12.0
-"""How long a node is left alone before its kernel says something: it belonged to a younger fault."""
+"""Time from a fault on a node to a kernel line there, so that the line is no part of the fault."""
 _NETWORK_REST_S: Final = Policy().network_merge_s + 1.0
-"""And how long after a fault of the network before another: they would be one."""
+"""Time between two network faults: closer together, they would count as one."""
 _REPAIR_PAUSE_S: Final = 2.0
 _RETURN_S: Final = 8.0
-"""How long a node that was frozen or cut off has to come back by itself."""
+"""The limit for a frozen or unplugged node to return by itself."""
 _AWAY_S: Final = {"freeze-node": FREEZE_S, "partition": PARTITION_S}
 
 
 class ClusterNotReadyError(Exception):
-    """The cluster could not be made whole again; the text says what is wrong with it."""
+    """The cluster did not become ready in time. The text says why."""
 
 
 class MatrixCluster:
     """Runs drills on one cluster.
 
     Args:
-        session: Its controller.
-        cluster: Its nodes.
-        ear: Hears what the controller says.
-        clock: The controller's.
+        session: The cluster's controller.
+        cluster: The cluster's nodes.
+        recorder: Records the controller's announcements.
+        clock: The controller's clock.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class MatrixCluster:
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether each node has a network namespace of its own."""
+        """Whether each node has its own network namespace."""
         return self._cluster.has_namespaces
 
     async def wait_until_ready(self) -> None:
-        """Mend what is broken and wait until the cluster is whole and at rest.
+        """Repair the cluster and wait until it is ready for the next drill.
 
         Raises:
-            ClusterNotReadyError: It does not become so in time.
+            ClusterNotReadyError: It is not ready in time.
         """
         until = self._clock.now() + READY_LIMIT_S
         repaired: set[str] = set()
@@ -120,7 +120,7 @@ class MatrixCluster:
             await self._session.next_change()
 
     async def _repair(self, repaired: set[str]) -> None:
-        """Do once each what an operator would: bring nodes back, have held tasks planned again."""
+        """Restore lost nodes, uncordon isolated ones, request a plan for held tasks; once each."""
         state = self._session.state
         lost, isolated = lost_nodes(state), isolated_nodes(state)
         for node in lost:
@@ -147,16 +147,11 @@ class MatrixCluster:
         return f"{ACTOR}-{next(self._numbers)}"
 
     async def run(self, drill: Drill) -> MatrixRow:
-        """Run one drill on the calm cluster and return what was seen of it."""
+        """Run one drill on the ready cluster; return its row."""
         target = self._target(drill)
         if drill.family in _LOGGED:
-<<<<<<< HEAD
-            await self._leave_alone(struck, drill)
-        if drill.expected.is_network:
-=======
             await self._wait_for_quiet(target, drill)
-        if drill.expected.status in NETWORK:
->>>>>>> h-demo
+        if drill.expected.is_network:
             self._last_network = self._clock.now()
         self._last_hit[target.node] = self._last_hit[target.name] = self._clock.now()
         if (away_s := _AWAY_S.get(drill.family)) is not None:
@@ -183,14 +178,14 @@ class MatrixCluster:
         if incidents:
             observed = observation_of_incidents(drill, target, incidents, began_at)
         else:
-            now = self._session.state  # another one than before, where the controller was killed
+            now = self._session.state  # after a kill of the controller this is the next one's state
             stalled = why_stalled(now, since, before) if carried_out_at is not None else "refused"
             notices = self._recorder.notices(mark, began_at)
             observed = observation_without_incident(drill, target, notices, stalled=stalled)
         return MatrixRow(drill, target, observed, self._recorder.notes(mark), average_s)
 
     def _target(self, drill: Drill) -> DrillTarget:
-        """Choose what to hit: a rank of the first task, or a node with ranks, target longest ago."""
+        """Choose the rank of the first task, or the node with ranks, that was hit longest ago."""
         tasks = list(self._session.state.tasks.values())
         if drill.target == "rank":
             name, ranks = tasks[0].spec.task, tasks[0].living_ranks
@@ -208,19 +203,14 @@ class MatrixCluster:
         return self._last_hit.get(place.node, never), self._last_hit.get(place.name, never)
 
     async def _wait_for_quiet(self, place: DrillTarget, drill: Drill) -> None:
-        """Wait until nothing that shows on the node can be taken for a part of its last fault."""
-<<<<<<< HEAD
-        until = self._last_struck.get(place.node, -math.inf) + _REST_S
-        if drill.expected.is_network:
-=======
+        """Wait until the drill can't be merged with the last fault of the node or the network."""
         until = self._last_hit.get(place.node, -math.inf) + _REST_S
-        if drill.expected.status in NETWORK:
->>>>>>> h-demo
+        if drill.expected.is_network:
             until = max(until, self._last_network + _NETWORK_REST_S)
         await self._wait_until(lambda: self._clock.now() >= until, _NETWORK_REST_S)
 
     async def _watch(self, drill: Drill, target: DrillTarget, known: set[str], mark: int) -> None:
-        """Return when all is seen that will be seen of the drill."""
+        """Return when the drill's incident has ended, or when training has visibly continued."""
         if drill.expected.severity == "none":
             await self._watch_unharmed(drill, target, known, mark)
         else:
@@ -260,7 +250,7 @@ class MatrixCluster:
         ]
 
     def _has_open(self, drill: Drill, known: set[str]) -> bool:
-        """Whether one of the new incidents will go on by itself. An operator is not waited for."""
+        """Return whether a new incident still changes without an operator."""
         tasks = self._session.state.tasks.values()
         is_for_operator = drill.expected.ending == "held" or any(
             task.phase is TaskPhase.HELD for task in tasks
@@ -269,7 +259,7 @@ class MatrixCluster:
         return any(incident.state not in ended for incident in self._new_incidents(known))
 
     async def _wait_until(self, condition: Callable[[], bool], limit_s: float) -> None:
-        """Return when the condition holds, or the time is up."""
+        """Return when the condition holds or the time has run out."""
         try:
             async with asyncio.timeout(limit_s):
                 while not condition():

@@ -1,4 +1,4 @@
-"""The matrix and the catalogue as text, as JSON, and as a section of a page."""
+"""Prints the matrix and the list of drills: as text, as JSON, and as a section of a page."""
 
 import os
 import platform
@@ -17,17 +17,17 @@ END = "<!-- drills: end -->"
 
 
 _NEEDED = {
-    "call": "a training loop that Unicron runs, or a command that attaches",
-    "loop": "a training loop that Unicron runs, not a command",
+    "call": "a training loop that Unicron runs, or a command task that attaches",
+    "loop": "a training loop that Unicron runs, not a command task",
 }
 
 
 class PageError(Exception):
-    """A page has no place for the table."""
+    """The page can't be read, or lacks the markers around the table."""
 
 
 def drill_json(drill: Drill) -> dict[str, JsonValue]:
-    """Return a drill as ``unicron drill list --json`` prints it."""
+    """Return a drill in the format of ``unicron drill list --json``."""
     expected = drill.expected
     return {
         "kind": drill.kind,
@@ -51,28 +51,28 @@ def drill_json(drill: Drill) -> dict[str, JsonValue]:
 
 
 def drills_text(drills: Sequence[Drill]) -> str:
-    """Return what ``unicron drill list`` prints."""
+    """Return the text of ``unicron drill list``."""
     parts = []
     for drill in drills:
         expected = drill.expected
-        seen_by = f", by {expected.method}" if expected.method else ""
+        method = f", by {expected.method}" if expected.method else ""
         says = f"; the reason says {expected.says!r}" if expected.says else ""
-        says += f"; the {expected.found_by} has it too" if expected.found_by else ""
+        says += f"; the {expected.found_by} shows it too" if expected.found_by else ""
         lines = [
             f"{drill.kind}",
             f"    {drill.breaks}",
-            f"    should be seen: {expected.sentence}{seen_by}; named: {_culprit(drill)}{says}",
+            f"    expected: {expected.sentence}{method}; culprit: {_culprit(drill)}{says}",
         ]
         if drill.target == "rank" and drill.needs in _NEEDED:
             lines.append(f"    needs {_NEEDED[drill.needs]}")
         if drill.needs_namespaces:
-            lines.append("    needs nodes in network namespaces: root and iproute2")
+            lines.append("    needs nodes in network namespaces (root and iproute2)")
         parts.append("\n".join(lines))
     return "\n".join(parts) + "\n"
 
 
 def _culprit(drill: Drill) -> str:
-    return {"rank": "the rank", "node": "the node", "task": "the task", "none": "nobody"}[
+    return {"rank": "the rank", "node": "the node", "task": "the task", "none": "none"}[
         drill.expected.culprit
     ]
 
@@ -80,7 +80,7 @@ def _culprit(drill: Drill) -> str:
 def report(
     rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: float
 ) -> dict[str, JsonValue]:
-    """Return what ``unicron drill matrix --json`` prints; ``not_run`` says why, by kind."""
+    """Return the output of ``unicron drill matrix --json``; ``not_run`` has reasons by kind."""
     return {
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
@@ -97,11 +97,11 @@ def report(
 
 
 def summary(rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: float) -> str:
-    """Return what ``unicron drill matrix`` prints for people: the table, and what differs."""
+    """Return the text of ``unicron drill matrix``: the table, and all disagreements."""
     lines = [
         (
             f"{'':<10}{'drill':<48}{'severity':<10}{'status':<29}{'method':<31}{'action':<13}"
-            f"{'ending':<10}{'found':>8}{'recovered':>11}"
+            f"{'ending':<10}{'detected':>9}{'recovered':>11}"
         )
     ]
     for row in rows:
@@ -109,7 +109,7 @@ def summary(rows: Sequence[MatrixRow], not_run: Mapping[str, str], duration_s: f
         lines.append(
             f"{'agrees' if row.agrees else 'DISAGREES':<10}{row.drill.kind:<48}{observed.severity:<10}"
             f"{observed.status:<29}{observed.method or '-':<31}{observed.action:<13}{observed.ending:<10}"
-            f"{_seconds(observed.detection_s):>8}{_seconds(observed.recovery_s):>11}"
+            f"{_seconds(observed.detection_s):>9}{_seconds(observed.recovery_s):>11}"
         )
         lines += [f"{'':<12}{text}" for text in (*row.disagreements, *row.notes)]
     lines += [f"{'not run':<10}{kind}: {reason}" for kind, reason in not_run.items()]
@@ -129,11 +129,11 @@ def section(
     duration_s: float,
     date: str,
 ) -> str:
-    """Return the table for a page: every drill, with what was seen where it was run."""
+    """Return the table for a page: every drill, with its result if it was run."""
     row_by_kind = {row.drill.kind: row for row in rows}
     lines = [
         (
-            "| drill | severity, status | method | action | named | ends | agrees | found, s |"
+            "| drill | severity, status | method | action | culprit | ending | agrees | detected, s |"
             " recovered, s |"
         ),
         "|---|---|---|---|---|---|---|---|---|",
@@ -154,7 +154,7 @@ def section(
     ]
     differing += [f"- `{kind}` was not run: {reason}." for kind, reason in not_run.items()]
     if differing:
-        lines += ["", "Where what was seen differs from what should be:", "", *differing]
+        lines += ["", "Differences from the expected results:", "", *differing]
     if not rows:
         return "\n".join(lines)
     found_s = [row.observed.detection_s for row in rows if row.observed.detection_s is not None]
@@ -177,7 +177,7 @@ def write_section(page: Path, text: str) -> None:
     """Put ``text`` between the markers of ``page``.
 
     Raises:
-        PageError: The page can't be read, or has no such markers.
+        PageError: The page can't be read, or lacks the markers.
     """
     try:
         before, found_begin, rest = page.read_text().partition(BEGIN)

@@ -1,4 +1,4 @@
-"""Whether a cluster is in the state in which the next drill can begin. Pure."""
+"""Tells from the core's state whether the next drill can begin. Pure."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ _OPEN = frozenset({IncidentState.DETECTED, IncidentState.DECIDED, IncidentState.
 
 
 def why_not_ready(state: ClusterState) -> str | None:
-    """Return why the cluster is not whole and at rest, or None where it is."""
+    """Return why the cluster is not ready for a drill; None if it is."""
     for node in state.nodes.values():
         if node.condition is not NodeCondition.HEALTHY:
             return f"{node.spec.node} is {node.condition}"
@@ -39,29 +39,29 @@ def generations(state: ClusterState) -> dict[TaskId, Generation]:
 
 
 def have_advanced(state: ClusterState, since: Mapping[TaskId, int], num_iterations: int) -> bool:
-    """Return whether every task has committed so many iterations since then."""
+    """Return whether every task has committed ``num_iterations`` more than in ``since``."""
     return all(task.iteration >= since[name] + num_iterations for name, task in state.tasks.items())
 
 
 def why_stalled(
     state: ClusterState, since: Mapping[TaskId, int], before: Mapping[TaskId, Generation]
 ) -> str:
-    """Return what a drill that must harm nothing has harmed; empty where that is nothing."""
+    """Return which task stalled or started a new generation; empty if no task did."""
     for name, task in state.tasks.items():
         if task.iteration <= since[name]:
             return f"{name} does not advance"
         if task.generation != before[name]:
-            return f"{name} went to another generation"
+            return f"{name} started a new generation"
     return ""
 
 
 def lost_nodes(state: ClusterState) -> list[NodeId]:
-    """Return the nodes that an operator would bring back."""
+    """Return the lost nodes, which an operator would restore."""
     return [name for name, node in state.nodes.items() if node.condition is NodeCondition.LOST]
 
 
 def isolated_nodes(state: ClusterState) -> list[NodeId]:
-    """Return the nodes in contact that an operator would take back into service."""
+    """Return the isolated nodes in contact, which an operator would uncordon."""
     return [
         name
         for name, node in state.nodes.items()

@@ -1,10 +1,13 @@
-"""What the controller says while drills run: the only history that the matrix reads."""
+"""Records the controller's announcements while drills run. The matrix reads no other history."""
 
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from controller.core.instructions import Announce
 from controller.drill_matrix.row import Notice
+from controller.server.announcements import AnnouncementObserver
 
 DRILL: Final = "drill"
 _NOTICES: Final = frozenset({"straggler", "takeover", "unreachable"})
@@ -12,40 +15,40 @@ _NOTICES: Final = frozenset({"straggler", "takeover", "unreachable"})
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnnouncement:
-    """An announcement, and when it was made."""
+    """An announcement and its time."""
 
     at: float
     announcement: Announce
 
 
-class DrillRecorder:
-    """Keeps everything but the traces of iterations and ranks."""
+class DrillRecorder(AnnouncementObserver):
+    """Records all announcements except traces of iterations and ranks."""
 
     def __init__(self) -> None:
         self._announcements: list[RecordedAnnouncement] = []
 
-    def hear(self, at: float, announcement: Announce) -> None:
-        """Take an announcement."""
+    @override
+    def observe(self, at: float, announcement: Announce) -> None:
         if announcement.level != "trace":
             self._announcements.append(RecordedAnnouncement(at, announcement))
 
     def mark(self) -> int:
-        """Return a mark of now."""
+        """Return a mark; the other methods read the announcements after it."""
         return len(self._announcements)
 
     def since(self, mark: int) -> list[RecordedAnnouncement]:
-        """Return what was said since ``mark``."""
+        """Return the announcements since ``mark``."""
         return self._announcements[mark:]
 
     def carried_out_at(self, mark: int) -> float | None:
-        """Return when the first drill since ``mark`` was carried out; None if it was not yet."""
+        """Return when the first drill since ``mark`` was carried out; None if none was."""
         return next(
             (recorded.at for recorded in self.since(mark) if recorded.announcement.kind == DRILL),
             None,
         )
 
     def notices(self, mark: int, carried_out_at: float) -> list[Notice]:
-        """Return what operators were told without an incident since the drill."""
+        """Return the notices to operators (announcements without an incident) since the drill."""
         return [
             _notice(recorded.announcement, recorded.at - carried_out_at)
             for recorded in self.since(mark)
@@ -53,7 +56,7 @@ class DrillRecorder:
         ]
 
     def notes(self, mark: int) -> tuple[str, ...]:
-        """Return what was said about drills themselves since ``mark``."""
+        """Return the announcements about drills themselves since ``mark``."""
         return tuple(
             recorded.announcement.text
             for recorded in self.since(mark)

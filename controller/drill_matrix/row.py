@@ -1,4 +1,4 @@
-"""One row of the matrix: what a drill was expected to show, what it showed, and where they differ.
+"""One row of the matrix: a drill's expected and observed diagnosis, and their differences.
 
 Pure: a row is made from the incidents and announcements that the controller published.
 """
@@ -22,7 +22,7 @@ _METHOD_BY_NOTICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DrillTarget:
-    """What a drill hit; ``global_rank`` is None where it was a node."""
+    """The rank or node that a drill hits; for a node ``global_rank`` is None."""
 
     node: NodeId
     task: TaskId | None = None
@@ -38,7 +38,7 @@ class DrillTarget:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that operators were told of without an incident, ``after_s`` after the drill."""
+    """A notice to operators without an incident, ``after_s`` seconds after the drill."""
 
     kind: str
     after_s: float
@@ -49,21 +49,21 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class DrillObservation:
-    """What was seen of a drill. Times are seconds from the moment it was carried out.
+    """The observed diagnosis and recovery of a drill. Times are seconds since it was carried out.
 
     Attributes:
-        status: Of the incident, or the kind of the notice; ``none`` where there was neither.
-        severity: Of the incident.
-        method: Of the incident; empty without one.
-        action: Of the incident.
-        culprit: Who was named, in words.
-        is_culprit_right: Whether that is what was hit, as exactly as expected.
-        ending: ``resolved``, ``held``, ``unharmed``, or what kept it from that.
-        reason: Of the incident.
-        detection_s: To the first evidence, or to the notice.
-        recovery_s: To the first iteration that was committed after it, where one was interrupted.
-        incidents: The names of all incidents that it opened, with their statuses.
-        evidence: Of the incident, one sentence each.
+        status: The incident's status, or the notice's kind; ``none`` if there was neither.
+        severity: The incident's severity.
+        method: The incident's detection method; empty without an incident.
+        action: The incident's action.
+        culprit: The rank, node or task that was named, in words.
+        is_culprit_right: Whether the culprit is the drill's target, as exactly as expected.
+        ending: ``resolved``, ``held`` or ``unharmed``; else the reason why it was none of these.
+        reason: The incident's reason.
+        detection_s: Seconds to the first evidence, or to the notice.
+        recovery_s: Seconds to the next committed iteration, if an iteration was interrupted.
+        incidents: All incidents that the drill opened, with their statuses.
+        evidence: The incident's evidence, one sentence each.
     """
 
     status: str
@@ -86,10 +86,10 @@ class MatrixRow:
 
     Attributes:
         drill: The drill.
-        target: What it hit.
-        seen: What was seen of it.
-        notes: What was said meanwhile about the drill itself.
-        average_s: Of the iterations of the task that was hit, before; None where it was a node.
+        target: The rank or node that it hit.
+        observed: The observed diagnosis and recovery.
+        notes: The announcements about the drill itself.
+        average_s: The task's average iteration time before the drill; None if a node was hit.
     """
 
     drill: Drill
@@ -100,7 +100,7 @@ class MatrixRow:
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Where expectation and observation differ, each in words; empty where the row agrees."""
+        """Each difference from the expectation, in words; empty if the row agrees."""
         expected, observed = self.drill.expected, self.observed
         found = [
             f"{name}: {actual or NOTHING} instead of {wanted}"
@@ -117,7 +117,7 @@ class MatrixRow:
             found.append(f"reason: {observed.reason or NOTHING} does not say {expected.says!r}")
         finding = f"{self.target.node}, {expected.found_by}: "
         if expected.found_by and not any(line.startswith(finding) for line in observed.evidence):
-            found.append(f"evidence: nothing of the {expected.found_by} of {self.target.node}")
+            found.append(f"evidence: none from the {expected.found_by} of {self.target.node}")
         if not observed.is_culprit_right:
             found.append(f"culprit: {observed.culprit or NOTHING} instead of {self.target.name}")
         if len(observed.incidents) > 1:
@@ -126,11 +126,11 @@ class MatrixRow:
 
     @property
     def agrees(self) -> bool:
-        """Whether everything was seen as expected."""
+        """Whether the observation is as expected."""
         return not self.disagreements
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the row as ``unicron drill matrix --json`` prints it."""
+        """Return the row in the format of ``unicron drill matrix --json``."""
         expected, observed = self.drill.expected, self.observed
         return {
             "kind": self.drill.kind,
@@ -171,7 +171,10 @@ def _rounded(seconds: float | None) -> float | None:
 def observation_of_incidents(
     drill: Drill, target: DrillTarget, incidents: Sequence[IncidentView], carried_out_at: float
 ) -> DrillObservation:
-    """Return what ``incidents``, at least one, show of a drill; the one that names its target counts."""
+    """Return the observation of a drill that opened incidents, at least one.
+
+    The first incident that names the drill's target counts, else the first incident.
+    """
     primary = next((each for each in incidents if _is_right(drill, target, each)), incidents[0])
     endings = {IncidentState.RESOLVED: "resolved", IncidentState.HELD: "held"}
     return DrillObservation(
@@ -193,17 +196,17 @@ def observation_of_incidents(
 def observation_without_incident(
     drill: Drill, target: DrillTarget, notices: Sequence[Notice], *, stalled: str
 ) -> DrillObservation:
-    """Return what was seen of a drill that opened no incident.
+    """Return the observation of a drill that opened no incident.
 
     Args:
         drill: The drill.
-        target: What it hit.
-        notices: What operators were told of meanwhile.
-        stalled: What does not go on, or was started anew; empty where training went on.
+        target: The rank or node that it hit.
+        notices: The notices to operators since the drill.
+        stalled: The task that stalled or restarted, in words; empty if training continued.
     """
-    told = [each for each in notices if each.kind == drill.expected.status]
-    right = [each for each in told if _names(drill, target, each)]
-    notice = next(iter(right or told), None)
+    expected = [each for each in notices if each.kind == drill.expected.status]
+    right = [each for each in expected if _names(drill, target, each)]
+    notice = next(iter(right or expected), None)
     ending = stalled or "unharmed"
     if notice is None:
         other = next(iter(notices), None)

@@ -1,8 +1,8 @@
-"""Drills of the demo: what is on offer, and how they are written on the command line.
+"""Reads drills from the command line, and lists the drills that a demo can run.
 
-A drill on the command line reads ``KIND@ITERATION[:key=value,...]``, for instance
+A drill on the command line is ``KIND@ITERATION[:key=value,...]``, for instance
 ``kill-rank@12:task=gpt-a,rank=1`` or ``exception@8:status=ecc_error``. It is due when its task has
-committed that iteration. The core fills in whatever target is not named.
+committed that iteration. If the target is not given, the core chooses one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ from profiles.drills.programs import no_loop
 NO_NAMESPACES: Final = (
     "the nodes share one network; with --namespaces each gets its own (root and iproute2)"
 )
-"""Why a drill can't be run that needs network namespaces."""
+"""Why a drill that needs network namespaces can't be run."""
 
 _KEYS_BY_TARGET: Final = {
     "rank": ("task", "rank"),
@@ -29,7 +29,7 @@ _MAX_DIGITS: Final = 9
 
 
 def available_drills(*, has_namespaces: bool) -> tuple[DrillView, ...]:
-    """Return the drills that a demo can run, as consoles see them."""
+    """Return the drills that a demo can run, for consoles."""
     return tuple(
         DrillView(
             kind=drill.kind,
@@ -43,7 +43,7 @@ def available_drills(*, has_namespaces: bool) -> tuple[DrillView, ...]:
 
 
 class DrillArgumentError(Exception):
-    """A drill on the command line can't be understood; the text says what is allowed."""
+    """A drill on the command line is wrong. The text names the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,21 @@ def parse_drill(
     tasks: Mapping[TaskId, int],
     nodes: Sequence[NodeId],
     num_iterations: int | None,
-    commands: Collection[TaskId] = (),
+    command_tasks: Collection[TaskId] = (),
     has_namespaces: bool = False,
 ) -> ScheduledDrill:
-    """Read a drill from the command line.
+    """Return the drill that ``text`` describes.
 
     Args:
         text: ``KIND@ITERATION[:key=value,...]``.
-        tasks: Number of ranks by task; the first is the default.
+        tasks: Number of ranks by task. The first task is the default.
         nodes: Nodes of the cluster.
-        num_iterations: Iterations after which tasks end; the drill must come before.
-        commands: The tasks that are commands.
-        has_namespaces: Whether each node has a network namespace of its own.
+        num_iterations: The tasks' last iteration. The drill must come before it.
+        command_tasks: The command tasks.
+        has_namespaces: Whether each node has its own network namespace.
 
     Raises:
-        DrillError: The text names something that does not exist, or can't be done, or too late.
+        DrillArgumentError: The text has an unknown name, an impossible drill, or a late iteration.
     """
     head, _, tail = text.partition(":")
     family, at, iteration = head.partition("@")
@@ -109,7 +109,7 @@ def parse_drill(
         raise DrillArgumentError(f"--drill {text}: rank must be 0 to {tasks[task] - 1} for {task}")
     if node is not None and node not in nodes:
         raise DrillArgumentError(f"--drill {text}: no node {node!r}; there are {', '.join(nodes)}")
-    if drill.target == "rank" and drill.needs == "loop" and task in commands:
+    if drill.target == "rank" and drill.needs == "loop" and task in command_tasks:
         raise DrillArgumentError(f"--drill {text}: {no_loop(drill, task)}")
     return ScheduledDrill(
         kind=drill.kind,
@@ -125,7 +125,7 @@ def _is_number(text: str) -> bool:
 
 
 def _choose(text: str, members: Sequence[Drill], tail: str) -> tuple[Drill, dict[str, str]]:
-    """Return the member of a family that the options name, and the other options."""
+    """Return the family's member that the options select, and the remaining options."""
     own_keys = tuple(dict.fromkeys(drill.option[0] for drill in members if drill.option))
     allowed = dict.fromkeys(key for drill in members for key in _keys_of(drill))
     options = _parse_options(text, tail, (*own_keys, *allowed))

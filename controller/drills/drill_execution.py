@@ -1,4 +1,4 @@
-"""Carries drills out on the local cluster. What each one breaks, the catalogue says in words."""
+"""Carries out drills on the local cluster. ``profiles.drills.drill_catalogue`` describes them."""
 
 import asyncio
 import os
@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from controller.core.instructions import CarryOutDrill
 from controller.drills.drill_arguments import NO_NAMESPACES
 from controller.drills.memory_limit import kill_for_memory
 from controller.drills.rank_fault_requests import fault_of
 from controller.localcluster.cluster_errors import LocalClusterError
+from controller.ports import DrillGround
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
@@ -26,22 +29,22 @@ _FLAP_PAUSE_S: Final = 0.5
 
 
 class DrilledController(Protocol):
-    """The controller that is drilled: what it knows of processes, and how it, or a rank, is broken."""
+    """The controller under drill: knows processes, stages faults in ranks, can be killed."""
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Stage a fault in a rank."""
         ...
 
     def agent_pid(self, node: NodeId) -> int | None:
-        """Return the process of a node's agent, if it has one."""
+        """Return the process id of a node's agent; None if there is none."""
         ...
 
     def rank_pid(self, task: TaskId, global_rank: int) -> int | None:
-        """Return the process of a rank, if it has one."""
+        """Return the process id of a rank; None if there is none."""
         ...
 
     def kill_controller(self) -> None:
-        """Drop the controller; the next one takes over."""
+        """End this controller; the next one takes over."""
         ...
 
 
@@ -49,7 +52,7 @@ class NodeBreaker(Protocol):
     """Breaks nodes of the local cluster."""
 
     async def lose_node(self, node: NodeId) -> None:
-        """End every process of the node at once."""
+        """Kill every process of the node at once."""
         ...
 
     async def cut_connections(self, node: NodeId) -> None:
@@ -58,23 +61,23 @@ class NodeBreaker(Protocol):
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether each node has a network namespace of its own."""
+        """Whether each node has its own network namespace."""
         ...
 
     async def unplug(self, node: NodeId) -> None:
-        """Cut the link of the node's namespace."""
+        """Take the link of the node's namespace down."""
         ...
 
     async def plug_in(self, node: NodeId) -> None:
-        """Join the link again."""
+        """Take the link of the node's namespace up."""
         ...
 
     def freeze(self, node: NodeId, *, only_server: bool) -> None:
-        """Stop every process of the node, or its SSH server alone."""
+        """Freeze every process of the node, or only its SSH server."""
         ...
 
     def thaw(self, node: NodeId) -> None:
-        """Let every process of the node go on."""
+        """Let every frozen process of the node continue."""
         ...
 
     def log_kernel(self, node: NodeId, text: str) -> None:
@@ -82,13 +85,14 @@ class NodeBreaker(Protocol):
         ...
 
 
-class DrillExecutor:
-    """Carries drills out on the local cluster, each on its own. ``run`` serves them.
+class DrillExecutor(DrillGround):
+    """Carries out drills on the local cluster, several at once if needed. ``run`` serves them.
 
     Args:
         controller: The controller, its agents and ranks.
         nodes: Breaks nodes.
-        notify: Takes a line about a drill that can't be carried out, or in another way than it should.
+        notify: Takes a line about a drill that can't be carried out, or in another way than it
+            should.
         memory_kill: Makes the kernel kill a process for memory; returns whether it did.
     """
 
@@ -105,12 +109,12 @@ class DrillExecutor:
         self._memory_kill = memory_kill
         self._queue: asyncio.Queue[CarryOutDrill] = asyncio.Queue()
 
+    @override
     def carry_out(self, drill: CarryOutDrill) -> None:
-        """Break the named thing, very soon."""
         self._queue.put_nowait(drill)
 
     async def run(self) -> None:
-        """Serve drills until cancelled; some of them take their time."""
+        """Serve drills until cancelled, each in its own task, since some take seconds."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._break(await self._queue.get()))
@@ -157,15 +161,15 @@ class DrillExecutor:
         self._controller.inject(node, order.task, rank, fault_of(drill))
 
     async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
-        """Have the kernel do it; where it does not, send its signal after its words.
+        """Make the kernel kill the process; if it does not, send SIGKILL after the kernel's lines.
 
-        Not through the agent, which knows of what it kills itself that the kernel did not.
+        Not through the agent: it would know that the kernel did not kill this process.
         """
         if await self._memory_kill(pid):
             return
         self._notify(
-            f"drill {drill.kind}: no memory cgroup has ended the process (that takes root): SIGKILL"
-            " instead, after the kernel's lines"
+            f"drill {drill.kind}: the kernel did not kill the process in a memory cgroup (this needs"
+            " root); it gets SIGKILL instead, after the kernel's log lines"
         )
         if not _kill(pid):
             self._notify(f"drill {drill.kind}: process {pid} is gone")
@@ -191,7 +195,7 @@ class DrillExecutor:
             case "kill-agent":
                 self._kill_agent(node)
             case family:
-                raise LocalClusterError(f"nobody knows how to carry out {family}")
+                raise LocalClusterError(f"the drill {family} has no implementation")
 
     async def _freeze(self, node: NodeId, duration_s: float, *, only_server: bool) -> None:
         self._nodes.freeze(node, only_server=only_server)
@@ -210,11 +214,11 @@ class DrillExecutor:
     def _kill_agent(self, node: NodeId) -> None:
         pid = self._controller.agent_pid(node)
         if pid is None or not _kill(pid):
-            self._notify(f"drill kill-agent: {node} has no living agent")
+            self._notify(f"drill kill-agent: node {node} has no running agent")
 
 
 def _kill(pid: int) -> bool:
-    """Send SIGKILL; return whether there was a process to get it."""
+    """Send SIGKILL; return whether the process existed."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Runs drills when they are due, and knows when a headless run has come to rest."""
+"""Requests drills when they are due, and tells when a headless run has settled."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,27 +13,31 @@ _PREFIX = "drill-"
 
 
 class DrillSchedule:
-    """Posts each drill once its task has committed its iteration.
+    """Posts each drill once its task has committed the drill's iteration.
 
-    A drill that is refused, because nothing runs at that moment or its target is gone, is posted
-    again once a task or a node has changed its state; one whose task has ended is missed.
+    The core may refuse a drill: the task does not run at that moment, or the target does not exist.
+    Then the drill is posted again after a task or node has changed its state. If the task ends
+    first, the drill is missed.
+
+    Attributes:
+        missed: Drills that were not carried out before their tasks ended.
     """
 
     def __init__(self, drills: Sequence[ScheduledDrill], post: Callable[[EventBody], None]) -> None:
         self._waiting = {f"{_PREFIX}{number}": drill for number, drill in enumerate(drills, 1)}
         self._situation_at_post: dict[str, object] = {}
-        """What the cluster was like when a drill was last asked for."""
+        """The state of tasks and nodes when each drill was last posted."""
         self._unanswered: set[str] = set()
         self._post = post
         self.missed: list[ScheduledDrill] = []
 
     @property
     def is_done(self) -> bool:
-        """Whether every drill has been carried out, or missed."""
+        """Whether every drill was carried out or missed."""
         return not self._waiting
 
     def post_due(self, state: ClusterState) -> None:
-        """Post what is due by now."""
+        """Post the drills that are due."""
         situation = (
             tuple((task.phase, task.generation) for task in state.tasks.values()),
             tuple(node.condition for node in state.nodes.values()),
@@ -53,7 +57,7 @@ class DrillSchedule:
                 self._post(_request(name, drill))
 
     def note_answer(self, answer: AnswerRequest) -> None:
-        """Note that a drill is carried out, or was refused."""
+        """Note that the core accepted or refused a drill."""
         self._unanswered.discard(answer.request_id)
         if answer.is_ok:
             self._waiting.pop(answer.request_id, None)
@@ -71,9 +75,9 @@ def _request(name: str, drill: ScheduledDrill) -> DrillRequested:
 
 
 def why_stuck(state: ClusterState) -> str | None:
-    """Return why no unfinished task trains or is about to, or None where one does.
+    """Return why no unfinished task trains or will train; None if one does.
 
-    Stuck is for good only if it lasts: a node may come up, an operator may propose a plan.
+    The state may pass: a node may return, or an operator may ask for a plan.
     """
     unfinished = [task for task in state.tasks.values() if task.phase is not TaskPhase.FINISHED]
     idle = {TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.WAITING, TaskPhase.PARKING}
@@ -86,9 +90,9 @@ def why_stuck(state: ClusterState) -> str | None:
 
 
 def has_settled(state: ClusterState) -> bool:
-    """Return whether nothing is under way: every task finished, nothing undecided or unreachable.
+    """Return whether all tasks have finished, no incident is open and no node is unreachable.
 
-    A command ends when it likes: it need only run.
+    A command task ends on its own, so it may still run.
     """
     return (
         all(

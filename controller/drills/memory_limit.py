@@ -1,8 +1,8 @@
-"""A kill for memory by the kernel itself, where this user may make a memory cgroup.
+"""Makes the kernel kill a process for memory, if this user may make a memory cgroup.
 
-The process is moved into a group of its own with a limit below anything useful. What it holds stays
-charged to its old group, so the kill comes with the next pages that it touches; a process that
-touches none in time is moved back.
+The process is moved into a new cgroup with a very low limit. Its present memory stays charged to
+the old cgroup, so the kernel kills it when it touches new pages. A process that touches none in
+time is moved back.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _V2: Final = Path("/sys/fs/cgroup")
 
 
 async def kill_for_memory(pid: int) -> bool:
-    """Have the kernel kill ``pid`` for memory; return whether it did."""
+    """Make the kernel kill ``pid`` for memory; return whether it did."""
     root, limit = (_V1, "memory.limit_in_bytes") if _V1.is_dir() else (_V2, "memory.max")
     group = root / f"unicron-drill-{pid}"
     try:
@@ -40,7 +40,7 @@ async def kill_for_memory(pid: int) -> bool:
 
 
 def _group_of(pid: int) -> str:
-    """Return the memory group of ``pid``, relative to the root of the hierarchy."""
+    """Return the memory cgroup of ``pid``, relative to the root of the hierarchy."""
     lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     groups = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
     return groups.get("memory", groups.get("", "/")).lstrip("/")
@@ -55,7 +55,7 @@ async def _has_ended(pid: int) -> bool:
 
 
 async def _remove(group: Path) -> None:
-    """Remove the group; a process that has ended stays in it until it is reaped."""
+    """Remove the cgroup, once its ended process has been reaped."""
     for _ in range(int(_REAP_LIMIT_S / _POLL_S)):
         if _is_removed(group):
             return

@@ -1,4 +1,4 @@
-"""What a drill on a rank asks its agent for."""
+"""The faults that drills on ranks request from the ranks' agents."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _FAULT_BY_FAMILY: Final = {
 
 
 def fault_of(drill: Drill) -> RankFault:
-    """Return the fault that ``drill``, which is on a rank and carried out by its agent, stages in it."""
+    """Return the fault that ``drill`` stages in a rank. The rank's agent carries it out."""
     match drill.option:
         case ("status", status):
             return RankFault(kind="raise", status=status)

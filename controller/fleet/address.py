@@ -1,4 +1,4 @@
-"""How a node is reached: its SSH server, the keys of both sides, and the paths on it."""
+"""The address of a node: its SSH server, the keys of both sides, and the paths on the node."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,21 +10,21 @@ _SSH_PORT: Final = 22
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Where a node is and how to prove who is who.
+    """A node's SSH server, and the keys by which controller and node prove their identity.
 
     Attributes:
-        node: Its name in the cluster.
+        node: Name of the node in the cluster.
         host: Name or address of its SSH server.
         port: Port of its SSH server.
         user: User to log in as.
         client_key: Path of the private key to log in with.
-        host_public_key: Pinned host key in OpenSSH format; any other is refused.
+        host_public_key: Pinned host key in OpenSSH format. Any other key is refused.
         state_dir: Absolute directory on the node that belongs to Unicron.
         python: Interpreter on the node that has the packages the ranks need.
         num_workers: Worker slots of the node.
-        kernel_log: File on the node that its agent follows as the kernel log; empty for the
-            kernel's own.
-        has_template: False where no task forks its ranks: all of them are commands.
+        kernel_log: File on the node that its agent follows as the kernel log. If empty, the agent
+            follows the kernel's own log.
+        has_template: False if all tasks are commands, so that no rank is forked from a template.
     """
 
     node: NodeId
@@ -41,7 +41,7 @@ class NodeAddress:
 
     @property
     def known_hosts_line(self) -> str:
-        """The node's pinned key as a line of a known_hosts file, which never names port 22."""
+        """The pinned key as a line of a known_hosts file. Such a line names no port if it is 22."""
         host = self.host if self.port == _SSH_PORT else f"[{self.host}]:{self.port}"
         return f"{host} {self.host_public_key.strip()}"
 

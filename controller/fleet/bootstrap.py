@@ -1,11 +1,12 @@
-"""Put the agent on a node over plain SSH: copy its files by SFTP, start it, check its health.
+"""Start the agent on a node over plain SSH: copy its files by SFTP, start it, check its health.
 
-Idempotent: what is there already is used, and an agent that runs is only asked for its health. No
-root, no port, nothing outside the node's state directory.
+Idempotent: files that are there are not copied again, and an agent that runs is only asked for its
+health. The agent needs no root and opens no port. Its files are below the node's state directory.
 """
 
 import asyncio
 import json
+import logging
 import shlex
 from collections.abc import Sequence
 from typing import Final
@@ -16,30 +17,35 @@ from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import Bundle
 from controller.fleet.errors import PermanentLinkError, TemporaryLinkError, translated
 
+_LOG: Final = logging.getLogger(__name__)
 _START_LIMIT_S: Final = 30.0
 _PARALLEL_COPIES: Final = 16
 
 
 def shell_line(arguments: Sequence[str]) -> str:
-    """Return ``arguments`` as the one string that SSH carries: the only place that quotes."""
+    """Return ``arguments`` as the one string that SSH carries. Nothing else quotes."""
     return shlex.join(arguments)
 
 
 async def ensure_agent(
     connection: asyncssh.SSHClientConnection, address: NodeAddress, bundle: Bundle
 ) -> None:
-    """Make sure that an agent of the bundle's version answers on the node.
+    """Start an agent of the bundle's version on the node, unless one answers.
 
     Raises:
         TemporaryLinkError: The connection broke, or the agent did not answer in time.
-        PermanentLinkError: The node refused: no such interpreter, state directory not writable,
-            agent failed; the text holds the node's own words.
+        PermanentLinkError: The interpreter is missing, the state directory can't be written, or the
+            agent failed. The text holds the node's own message.
     """
     directory = f"{address.state_dir}/agent/{bundle.version}"
     with translated(f"copying the agent to {directory} on {address.node}"):
         async with connection.start_sftp_client() as sftp:
             if not await sftp.isdir(directory):
                 await _upload(sftp, bundle, directory)
+                _LOG.info(
+                    "agent copied: node=%s version=%s files=%d directory=%s",
+                    address.node, bundle.version, len(bundle.files), directory,
+                )  # fmt: skip
     arguments = [address.python, directory, "start", "--state-dir", address.state_dir]
     arguments += ["--node", address.node, "--num-workers", str(address.num_workers)]
     if address.kernel_log:
@@ -58,10 +64,11 @@ async def ensure_agent(
         json.loads(str(result.stdout or ""))
     except ValueError as error:
         raise TemporaryLinkError(f"starting the agent on {address.node}: no answer") from error
+    _LOG.info("agent runs: node=%s version=%s", address.node, bundle.version)
 
 
 async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> None:
-    """Copy to a temporary name and rename, so that a version is there whole or not at all."""
+    """Copy to a temporary name, then rename, so that a version is never incomplete."""
     temporary = f"{directory}.tmp"
     if await sftp.isdir(temporary):
         await sftp.rmtree(temporary)
@@ -79,5 +86,5 @@ async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> 
             for path, content in bundle.files.items():
                 group.create_task(copy(path, content))
     except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # one is enough to say, and can be translated
+        raise failures.exceptions[0] from None  # a single error can be translated
     await sftp.rename(temporary, directory)

@@ -1,7 +1,7 @@
-"""The code that is copied to nodes: the packages of the agent, under a name made of their content.
+"""The code that is copied to nodes: the packages of the agent, and a version made of their content.
 
-A node keeps each version in a directory of its own, so an upgrade never changes files that a
-running agent may still import.
+A node has a directory for each version, so an upgrade never changes files that a running agent may
+still import.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _SUFFIXES = (".py", ".toml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Files by path relative to the version's directory, and the version they make."""
+    """Files by their path in the version's directory, and the version."""
 
     files: dict[str, bytes]
     version: str

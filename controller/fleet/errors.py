@@ -1,9 +1,9 @@
-"""What can go wrong between controller and node, and the one place that translates it.
+"""Errors between controller and node, and the one place that translates asyncssh's errors.
 
 LinkError
-+-- TemporaryLinkError    worth another try: refused, reset, timed out, agent not up yet
-+-- PermanentLinkError    another try gives the same: wrong host key, key refused, no Python, a
-                          directory that can't be written
++-- TemporaryLinkError   a retry may help: refused, reset, timed out, agent not up yet
++-- PermanentLinkError   a retry gives the same: wrong host key, key refused, no Python, a
+directory that can't be written
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from nodeagent.protocol.codec import ProtocolError
 
 
 class LinkError(Exception):
-    """The node can't be used now; the text says why, in one line."""
+    """The node can't be used now. The text is the reason, in one line."""
 
 
 class TemporaryLinkError(LinkError):
-    """Worth another try."""
+    """A retry may help."""
 
 
 class PermanentLinkError(LinkError):
-    """Another try gives the same; an operator has to mend something."""
+    """A retry gives the same result: an operator has to act."""
 
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Turn asyncssh's and the system's errors into link errors that say what was being done."""
+    """Turn errors of asyncssh and the system into link errors whose text begins with ``doing``."""
     try:
         yield
     except asyncssh.HostKeyNotVerifiable as error:

@@ -1,13 +1,14 @@
-"""One node's connection: SSH, the agent behind it, and the session with that agent, for ever.
+"""The link to one node: the SSH connection, the agent behind it, and the session with the agent.
 
-The link is level-based: it connects, sees to it that an agent answers, opens a session, and starts
-over when anything breaks, with backoff. Contact counts as lost when the connection ends or nothing
-is heard for ``_SILENCE_LIMIT_S``. What the agent says becomes events; reports are taken in order
-and once. Commands are never repeated by the link; what becomes of them is in ``open_commands``.
+The link is level-based. It connects, makes sure that an agent answers, and opens a session. When
+anything breaks, it starts again, with backoff. Contact is lost when the connection ends, or when no
+message arrives for ``_SILENCE_LIMIT_S``. The agent's messages become events; each report is taken
+once, in order. The link never repeats a command; ``open_commands`` posts the outcome of each.
 """
 
 import asyncio
 import contextlib
+import logging
 import random
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -54,6 +55,7 @@ from nodeagent.protocol.messages import (
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
+_LOG: Final = logging.getLogger(__name__)
 _SILENCE_LIMIT_S: Final = 2.0
 _OWN_PAUSE_S: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
@@ -71,25 +73,25 @@ RankCommand = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the controller is to the agents."""
+    """The identity of the controller: agents obey the newest term of a run."""
 
     run_id: str
     term: int
 
 
 class Listener(Protocol):
-    """Where a link's events and rendezvous calls go."""
+    """Gets the events, rendezvous calls and notes of a link."""
 
     def post(self, body: EventBody) -> None:
-        """Take an event."""
+        """Have the core handle an event."""
         ...
 
     def take_store_call(self, node: NodeId, call: StoreCall) -> None:
-        """Take a rendezvous call of a rank on ``node``."""
+        """Carry out a rendezvous call of a rank on ``node``."""
         ...
 
     def note(self, node: NodeId, text: str) -> None:
-        """Take a line about why a node can't be reached."""
+        """Publish the reason why a node can't be reached."""
         ...
 
 
@@ -115,27 +117,35 @@ class NodeLink:
         self._last_seq = last_seq
         self._last_message_at = 0.0
         self._has_refused = False
-        """Whether an agent of another protocol version answered; it has to be replaced."""
+        """Whether an agent of another protocol version answered. It has to be replaced."""
 
     async def run(self) -> None:
         """Keep the node in contact until cancelled."""
         backoff_s, last_note = _FIRST_BACKOFF_S, ""
         while True:
+            level, reason = logging.INFO, ""
             try:
                 await self._connect_and_serve()
             except LinkError as error:
+                reason = str(error)
                 is_silent = isinstance(error.__cause__, TimeoutError)
                 contact_until = self._last_message_at if is_silent else self._clock.now()
-                was_attached = self._end_session(str(error), contact_until)
+                was_attached = self._end_session(reason, contact_until)
                 backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
                 if was_attached:
                     backoff_s, last_note = _FIRST_BACKOFF_S, ""
                 if isinstance(error, PermanentLinkError):
                     backoff_s = _LAST_BACKOFF_S
-                if not was_attached and str(error) != last_note:
-                    last_note = str(error)
-                    self._listener.note(self.address.node, last_note)
-            await asyncio.sleep(backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+                if not was_attached:
+                    if reason == last_note:
+                        level = logging.DEBUG  # a node that stays away must not fill the log
+                    else:
+                        self._listener.note(self.address.node, reason)
+                    last_note = reason
+            delay_s = backoff_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            text = "connection ended, retry follows: node=%s reason=%s delay_s=%.2f"
+            _LOG.log(level, text, self.address.node, reason, delay_s)
+            await asyncio.sleep(delay_s)
 
     async def _connect_and_serve(self) -> None:
         """Serve one connection until it breaks.
@@ -156,6 +166,7 @@ class NodeLink:
                 connect_timeout=_CONNECT_LIMIT_S,
                 login_timeout=_CONNECT_LIMIT_S,
             )
+        _LOG.info("connected: node=%s host=%s port=%d", address.node, address.host, address.port)
         try:
             reader, writer = await self._open_agent(connection)
             with translated(f"session with the agent on {address.node}"):
@@ -166,7 +177,7 @@ class NodeLink:
     async def _open_agent(
         self, connection: asyncssh.SSHClientConnection
     ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
-        """Open the agent's socket through SSH; start an agent where none of ours answers."""
+        """Open the agent's socket through SSH; if no agent of this version answers, start one."""
         if not self._has_refused:
             with contextlib.suppress(TemporaryLinkError):
                 return await self._open_socket(connection)
@@ -207,11 +218,11 @@ class NodeLink:
                 self._take(message)
 
     async def _read(self, reader: "asyncssh.SSHReader[bytes]") -> bytes:
-        """Return what came next.
+        """Return the next bytes, or nothing at the end of the session.
 
         Raises:
-            TimeoutError: The agent was silent for too long. A pause of this process itself (it was
-                stopped, or the machine slept) is not held against the agent.
+            TimeoutError: The agent was silent for too long. A pause of this process itself does not
+                count: it was frozen, or the machine slept.
         """
         while True:
             asked_at = self._clock.now()
@@ -227,9 +238,17 @@ class NodeLink:
         match message:
             case Welcome():
                 ranks = tuple(message.ranks)
+                _LOG.info(
+                    "session opened: node=%s agent=%s pid=%d ranks=%d last_seq=%d",
+                    node, message.agent_id, message.pid, len(ranks), self._last_seq,
+                )  # fmt: skip
                 self._post(NodeAttached(node, message.agent_id, message.pid, ranks))
             case Refuse():
                 self._has_refused = message.version != PROTOCOL_VERSION
+                _LOG.info(
+                    "session refused: node=%s agent_version=%d own_version=%d reason=%s",
+                    node, message.version, PROTOCOL_VERSION, message.reason,
+                )  # fmt: skip
                 raise PermanentLinkError(f"the agent on {node} refuses: {message.reason}")
             case Report():
                 self._take_report(message)
@@ -254,8 +273,17 @@ class NodeLink:
     def _take_report(self, report: Report) -> None:
         if report.seq <= self._last_seq:
             return
+        _LOG.debug(
+            "report: node=%s seq=%d kind=%s", self.address.node, report.seq, report.observation.kind
+        )
         if report.seq > self._last_seq + 1:
             missing = f"reports {self._last_seq + 1} to {report.seq - 1} were dropped by the agent"
+            _LOG.info(
+                "reports are missing: node=%s first=%d next=%d",
+                self.address.node,
+                self._last_seq + 1,
+                report.seq,
+            )
             self._listener.note(self.address.node, missing)
         self._last_seq = report.seq
         age_s = max(0.0, self._clock.wall_s() - report.wall_s)
@@ -263,10 +291,11 @@ class NodeLink:
         self._post(Observed(self.address.node, report.seq, observed_at, report.observation))
 
     def _end_session(self, reason: str, contact_until: float) -> bool:
-        """Report the end of contact and the commands without an answer; return if there was any."""
+        """Post the end of contact and of all open commands; return whether there was a session."""
         if self._writer is None:
             return False
         self._writer = None
+        _LOG.info("contact lost: node=%s reason=%s", self.address.node, reason)
         self._post(ContactLost(self.address.node, contact_until, reason))
         self._commands.lose_contact()
         return True
@@ -275,18 +304,18 @@ class NodeLink:
         self._listener.post(body)
 
     def send_command(self, command: RankCommand | ProbePeerCommand, subject: Subject) -> None:
-        """Send a command; its outcome comes as an event, also when the node is out of contact."""
+        """Send a command. Its outcome becomes an event, also if the node is out of contact."""
         if self._write(command):
             self._commands.add(command.command_id, subject)
         else:
-            self._commands.fail(subject, "out of contact")
+            self._commands.fail(command.command_id, subject, "out of contact")
 
     def acknowledge(self, seq: int) -> None:
-        """Tell the agent that reports up to ``seq`` are in the journal."""
+        """Acknowledge the reports up to ``seq``: they are in the journal."""
         self._write(Acknowledge(seq=seq))
 
     def reply(self, reply: StoreReply) -> None:
-        """Answer a rendezvous call; the rank asks again where the connection is gone."""
+        """Answer a rendezvous call. If the connection is gone, the rank repeats the call later."""
         self._write(reply)
 
     def _write(self, message: BaseModel) -> bool:

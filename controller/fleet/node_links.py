@@ -1,18 +1,21 @@
-"""All nodes together: one link each, and the rendezvous tables that their ranks share."""
+"""The fleet behind SSH: a link to each node, and the rendezvous tables that all ranks share."""
 
 import asyncio
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from controller.clock import Clock
 from controller.core.events import EventBody
 from controller.core.instructions import HaltRanks, InspectRanks, ProbeNode, StopRanks
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
-from controller.fleet.node_link import Identity, NodeLink
+from controller.fleet.node_link import Identity, Listener, NodeLink
 from controller.fleet.open_commands import ProbeSubject, RankSubject
 from controller.fleet.rendezvous_tables import RendezvousTables
+from controller.ports import CallKeeper, Fleet
 from nodeagent.protocol import messages
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_faults import RankFault
@@ -23,38 +26,22 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 _PROBE_LIMIT_S: Final = 0.8
 _EXPIRY_INTERVAL_S: Final = 1.0
 _NOWHERE: Final = NodeId("")
-"""Where kept calls come from: they were answered, or will be repeated by whoever waits."""
+"""Origin of the calls of a former controller. Ranks without an answer repeat their calls."""
 
 
 class FleetListener(Protocol):
-    """Where the fleet's events go."""
+    """Gets the fleet's events and notes."""
 
     def post(self, body: EventBody) -> None:
-        """Take an event."""
+        """Have the core handle an event."""
         ...
 
     def note(self, node: NodeId, text: str) -> None:
-        """Take a line about why a node can't be reached."""
+        """Publish the reason why a node can't be reached."""
         ...
 
 
-class CallKeeper(Protocol):
-    """Where calls that change rendezvous tables outlive the controller; none of its methods raises."""
-
-    def read(self) -> Iterable[StoreCall]:
-        """Return what a former controller has kept, the calls of each table in their order."""
-        ...
-
-    def keep(self, call: StoreCall) -> None:
-        """Write a call that is about to be carried out, if it may change its table."""
-        ...
-
-    def drop(self, task: TaskId, generation: Generation) -> None:
-        """Forget ``generation`` and older ones: they have ended."""
-        ...
-
-
-class SshFleet:
+class SshFleet(Fleet, Listener):
     """The fleet behind SSH. ``run`` serves it until cancelled."""
 
     def __init__(
@@ -66,7 +53,7 @@ class SshFleet:
         keeper: CallKeeper,
         last_seqs: Mapping[NodeId, int] | None = None,
     ) -> None:
-        """Reach the nodes at ``addresses``; reports up to ``last_seqs`` have been taken before."""
+        """Make the links. Reports up to a node's number in ``last_seqs`` are not taken again."""
         self._listener = listener
         self._clock = clock
         self._tables: RendezvousTables[NodeId] = RendezvousTables()
@@ -98,31 +85,27 @@ class SshFleet:
         for origin, reply in replies:
             self._links[origin].reply(reply)
 
-    # --- what links tell ---------------------------------------------------------------
-
+    @override
     def post(self, body: EventBody) -> None:
-        """Pass an event of a link on."""
         self._listener.post(body)
 
+    @override
     def note(self, node: NodeId, text: str) -> None:
-        """Pass a line about an unreachable node on."""
         self._listener.note(node, text)
 
+    @override
     def take_store_call(self, node: NodeId, call: StoreCall) -> None:
-        """Serve a rendezvous call of a rank on ``node``."""
         self._keeper.keep(call)
         self._send_replies(self._tables.call(node, call, self._clock.now()))
 
-    # --- the port ----------------------------------------------------------------------
-
+    @override
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
-        """Start these ranks, all of one task and generation, on ``node``, or let parked ones go on."""
         first = launches[0]
         command = messages.StartRanksCommand.of(next(self._command_ids), launches)
         self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
 
+    @override
     def halt_ranks(self, instruction: HaltRanks) -> None:
-        """Park a task's ranks on the nodes that the instruction names."""
         subject = RankSubject("halt", instruction.task, instruction.generation)
         for node in instruction.nodes:
             command = messages.HaltRanksCommand(
@@ -135,8 +118,8 @@ class SshFleet:
             )
             self._links[node].send_command(command, subject)
 
+    @override
     def stop_ranks(self, instruction: StopRanks) -> None:
-        """End a task's ranks on the nodes that the instruction names."""
         subject = RankSubject("stop", instruction.task, instruction.generation)
         for node in instruction.nodes:
             command = messages.StopRanksCommand(
@@ -148,8 +131,8 @@ class SshFleet:
             )
             self._links[node].send_command(command, subject)
 
+    @override
     def inspect_ranks(self, instruction: InspectRanks) -> None:
-        """Look where a task's ranks stand, on the nodes that the instruction names."""
         subject = RankSubject("inspect", instruction.task, instruction.generation)
         for node in instruction.nodes:
             command = messages.InspectRanksCommand(
@@ -162,7 +145,7 @@ class SshFleet:
             self._links[node].send_command(command, subject)
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
-        """Drill: stage a fault in a rank."""
+        """Have an agent stage a fault in a rank, for a drill."""
         command = messages.InjectFault(
             command_id=next(self._command_ids),
             task=task,
@@ -172,8 +155,8 @@ class SshFleet:
         )
         self._links[node].send_command(command, RankSubject("drill", task, rank.generation))
 
+    @override
     def probe(self, instruction: ProbeNode) -> None:
-        """Have peers look at a node's SSH port."""
         target = self._links[instruction.node].address
         for peer in instruction.by:
             command = messages.ProbePeerCommand(
@@ -184,11 +167,11 @@ class SshFleet:
             )
             self._links[peer].send_command(command, ProbeSubject(instruction.node))
 
+    @override
     def drop_rendezvous(self, task: TaskId, generation: Generation) -> None:
-        """Refuse rendezvous calls of ``generation`` and older."""
         self._keeper.drop(task, generation)
         self._send_replies(self._tables.drop(task, generation))
 
+    @override
     def acknowledge(self, node: NodeId, seq: int) -> None:
-        """The report ``seq`` of ``node`` is in the journal."""
         self._links[node].acknowledge(seq)

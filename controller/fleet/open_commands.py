@@ -1,12 +1,14 @@
-"""The commands that a node's agent has and has not answered yet, and the events that end them.
+"""Commands that a node's agent has not answered yet, and the events that end them.
 
-Every command ends in one event, except a start, an inspection or a drill that succeeds: what came of it is
-told by the observations that follow. Where contact is lost before the answer nobody knows what became of
-it: its outcome is unknown, and the core asks again for what is missing when the node attaches.
+Every command ends in one event, except a start, an inspection or a drill that succeeds:
+observations follow it. If contact is lost before the answer, the outcome of the command is unknown.
+When the node attaches again, the core asks for the ranks that are missing.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from controller.core.events import (
     CommandFailed,
@@ -20,10 +22,12 @@ from controller.core.rules.node_loss import ProbeOutcome
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import CommandDone
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class RankSubject:
-    """What a command about ranks concerns."""
+    """The ranks that a command concerns."""
 
     kind: RankCommandKind
     task: TaskId
@@ -32,7 +36,7 @@ class RankSubject:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSubject:
-    """The node that a probe looks at."""
+    """The node that a peer probes."""
 
     node: NodeId
 
@@ -41,11 +45,11 @@ Subject = RankSubject | ProbeSubject
 
 
 class OpenCommands:
-    """Commands to one node.
+    """The open commands of one node.
 
     Args:
         node: The node.
-        post: Takes the events.
+        post: Called with each event.
     """
 
     def __init__(self, node: NodeId, post: Callable[[EventBody], None]) -> None:
@@ -54,38 +58,42 @@ class OpenCommands:
         self._subjects: dict[str, Subject] = {}
 
     def add(self, command_id: str, subject: Subject) -> None:
-        """Note a command that was sent."""
+        """Add a command that was sent."""
+        self._log("command sent", subject, command_id)
         self._subjects[command_id] = subject
 
     def take(self, done: CommandDone) -> None:
-        """Take an answer; one to a command that is not open changes nothing."""
+        """Take an answer. If its command is not open, nothing changes."""
         subject = self._subjects.pop(done.command_id, None)
         if subject is None:
             return
+        outcome = "command done" if done.error is None else "command failed"
+        self._log(outcome, subject, done.command_id, done.error)
         if isinstance(subject, ProbeSubject):
             self._post(PeerProbed(subject.node, self._node, _probe_outcome(done)))
         elif done.error is not None:
-            self._fail(subject, done.error, is_outcome_unknown=False)
+            self._post_failure(subject, done.error, is_outcome_unknown=False)
         elif subject.kind == "stop":
             self._post(StopCarriedOut(self._node, subject.task, subject.generation))
         elif subject.kind == "halt":
             self._post(HaltCarriedOut(self._node, subject.task, subject.generation))
 
     def lose_contact(self) -> None:
-        """End all that are open: their answers will not come."""
-        unanswered = list(self._subjects.values())
+        """End all open commands: their answers will not come."""
+        unanswered = list(self._subjects.items())
         self._subjects.clear()
-        for subject in unanswered:
-            self.fail(subject, "contact was lost before the answer")
+        for command_id, subject in unanswered:
+            self.fail(command_id, subject, "contact was lost before the answer")
 
-    def fail(self, subject: Subject, error: str) -> None:
-        """End a command of which nobody knows what became."""
+    def fail(self, command_id: str, subject: Subject, reason: str) -> None:
+        """End a command whose outcome is unknown."""
+        self._log("command has no known outcome", subject, command_id, reason)
         if isinstance(subject, ProbeSubject):
             self._post(PeerProbed(subject.node, self._node, None))
         else:
-            self._fail(subject, error, is_outcome_unknown=True)
+            self._post_failure(subject, reason, is_outcome_unknown=True)
 
-    def _fail(self, subject: RankSubject, error: str, *, is_outcome_unknown: bool) -> None:
+    def _post_failure(self, subject: RankSubject, error: str, *, is_outcome_unknown: bool) -> None:
         self._post(
             CommandFailed(
                 self._node,
@@ -96,6 +104,19 @@ class OpenCommands:
                 is_outcome_unknown=is_outcome_unknown,
             )
         )
+
+    def _log(self, text: str, subject: Subject, command_id: str, reason: str | None = None) -> None:
+        if isinstance(subject, ProbeSubject):
+            template = "%s: node=%s command=%s probed=%s kind=%s reason=%s"
+            _LOG.info(template, text, self._node, command_id, subject.node, "probe", reason)
+            return
+        # Ranks are inspected every few seconds.
+        is_frequent = subject.kind == "inspect" and reason is None
+        _LOG.log(
+            logging.DEBUG if is_frequent else logging.INFO,
+            "%s: node=%s command=%s kind=%s task=%s generation=%d reason=%s",
+            text, self._node, command_id, subject.kind, subject.task, subject.generation, reason,
+        )  # fmt: skip
 
 
 def _probe_outcome(done: CommandDone) -> ProbeOutcome | None:

@@ -1,18 +1,17 @@
-"""The rendezvous tables that ranks meet in: one key-value table per task and generation.
+"""The rendezvous tables of the ranks: one key-value table per task and generation.
 
-Ranks form their process groups over ``torch.distributed.Store``; agents relay each operation as a
-``StoreCall`` and the controller answers from the tables here. They are pure: no clock, no socket.
-A call goes in with an *origin* (whatever the caller needs to find the way back, for instance a
-node), and pairs of origin and reply come out, for that call and for every other one that it
-answers. ``get`` and ``wait`` stay here until their keys exist, or until ``expire`` is called late
-enough.
+Ranks form their process groups over ``torch.distributed.Store``. Agents relay each operation as a
+``StoreCall``, and the controller answers from these tables. They are pure: no clock, no socket. A
+call goes in with an *origin*, for instance its node. Out come pairs of origin and reply: for that
+call, and for every call that waited for it. ``get`` and ``wait`` stay here until their keys exist,
+or until ``expire`` is called after their deadline.
 
-Calls may arrive twice, since a rank repeats the call it was waiting for after a lost connection.
-The repeated call of an operation that is not idempotent gets the remembered answer; a repeated
-``get`` or ``wait`` takes the place of the first one.
+A rank repeats its call after a lost connection, so a call may arrive twice. If its operation is not
+idempotent, the repeated call gets the remembered answer. A repeated ``get`` or ``wait`` replaces
+the first one.
 
-A generation ends by ``drop`` or by the first call of a newer one. Whoever still waits in it is
-answered with an error, as is every later call.
+A generation ends by ``drop`` or by the first call of a newer generation. Calls that still wait in
+it are answered with an error, and so is every later call.
 """
 
 import base64
@@ -43,7 +42,7 @@ _ARITY: Final[dict[StoreOperation, tuple[int | None, int]]] = {
 
 
 class _BadCallError(Exception):
-    """The call can't be carried out; the text goes back to the rank."""
+    """The call can't be carried out. The rank gets the text."""
 
 
 @dataclass(slots=True)
@@ -73,10 +72,10 @@ class RendezvousTables(Generic[OriginT]):
     def call(
         self, origin: OriginT, call: StoreCall, now: float
     ) -> list[tuple[OriginT, StoreReply]]:
-        """Carry out ``call`` and return every reply that is due now, its own first if it is.
+        """Carry out ``call`` and return every reply that is due now, its own before others.
 
-        Never raises for what a call contains: a call that makes no sense is answered with an error
-        and changes nothing. A blocking call with ``timeout_s`` of 0 or less is answered at once.
+        Never raises because of a call's content: an invalid call is answered with an error and
+        changes nothing. A blocking call with ``timeout_s`` of 0 or less is answered at once.
         """
         if call.generation <= self._dropped_by_task.get(call.task, -1):
             reason = f"generation {call.generation} of {call.task} has ended"
@@ -92,17 +91,21 @@ class RendezvousTables(Generic[OriginT]):
         reply = _answer(table, call)
         if call.operation in _REMEMBERED:
             table.answer_by_call[call.call_id] = reply
-        return [*ended, (origin, reply), *_release(table, lambda one: table.has_all(one.call.keys))]
+        return [
+            *ended,
+            (origin, reply),
+            *_release(table, lambda each: table.has_all(each.call.keys)),
+        ]
 
     def expire(self, now: float) -> list[tuple[OriginT, StoreReply]]:
-        """Answer the calls whose time is over, with an error that names what was missing."""
+        """Answer the calls whose time is over, with an error that names the missing keys."""
         replies: list[tuple[OriginT, StoreReply]] = []
         for table in self._tables.values():
-            replies += _release(table, lambda one: one.deadline <= now)
+            replies += _release(table, lambda each: each.deadline <= now)
         return replies
 
     def drop(self, task: TaskId, generation: Generation) -> list[tuple[OriginT, StoreReply]]:
-        """End ``generation`` and all older ones of ``task``, and return the errors to send."""
+        """End ``generation`` and all older generations of ``task``; return the errors to send."""
         return self._end_older(task, Generation(generation + 1))
 
     def _end_older(self, task: TaskId, generation: Generation) -> list[tuple[OriginT, StoreReply]]:
@@ -115,7 +118,8 @@ class RendezvousTables(Generic[OriginT]):
             reason = f"generation {key[1]} of {task} has ended"
             table = self._tables.pop(key)
             replies += [
-                (one.origin, _failure(one.call, reason)) for one in table.waiting_by_call.values()
+                (each.origin, _failure(each.call, reason))
+                for each in table.waiting_by_call.values()
             ]
         return replies
 
@@ -175,8 +179,8 @@ def _change(value_by_key: dict[str, bytes], call: StoreCall, values: list[bytes]
             value_by_key[key] = str(total).encode()
             return _with_number(reply, total)
         case "compare_set":
-            # As torch's own stores do: a missing key equals an empty expectation, and otherwise
-            # answers with the expected value.
+            # As torch's own stores do: a missing key equals an empty expected value. With another
+            # expected value it is not set, and the answer is the expected value.
             expected, desired = values
             if value_by_key.get(key, b"") == expected and (key in value_by_key or not expected):
                 value_by_key[key] = desired

@@ -1,11 +1,11 @@
-"""The host of one node: the process that stands for the machine.
+"""The host of one node: the process that represents the machine.
 
-It starts the node's SSH server as its child and is a subreaper, so whatever is started over SSH on
-that node, also what daemonises, descends from it. Losing the node means killing all descendants.
-A host takes orders from the warden; when the warden is gone it ends its node, and the last host
-removes the root directory. Knows nothing of SSH beyond how to cut sessions.
+The host starts the node's SSH server as its child, and is a subreaper. So every process that is
+started over SSH on that node descends from the host, daemons included. To lose the node, the host
+kills all descendants. The host carries out the warden's orders. When the warden ends, the host ends
+its node, and the last host removes the root directory.
 
-Standard library only; forked from the warden, so that it costs little memory.
+Standard library only. The host is forked from the warden, so it needs little memory.
 """
 
 import os
@@ -39,16 +39,16 @@ from controller.localcluster.warden_orders import (
 )
 
 _SESSION_NAME: Final = "sshd"
-"""OpenSSH's processes are called sshd, since 9.8 also sshd-session and sshd-auth."""
+"""OpenSSH names its processes sshd; since 9.8 also sshd-session and sshd-auth."""
 _RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these; programs expect the default."""
+"""Python ignores these signals; other programs expect the default handlers."""
 
 
 class NodeHost:
     """The processes of one node."""
 
     def __init__(self, node: str, root: RootDirectory) -> None:
-        """Become the heir of everything that this process starts."""
+        """Make this process a subreaper, so that it inherits all orphaned descendants."""
         become_subreaper()
         self._node = node
         self._root = root
@@ -56,7 +56,7 @@ class NodeHost:
         self._cut_method = CutMethod.KILL_SESSIONS
 
     def carry_out(self, order: WardenOrder) -> Answer:
-        """Do what ``order`` asks and say what became of it."""
+        """Carry out ``order`` and return the answer; errors are part of the answer."""
         try:
             self._do(order)
         except OSError as error:
@@ -86,10 +86,10 @@ class NodeHost:
             kill_all(find_sessions(self._server.pid))
 
     def end(self) -> None:
-        """Kill everything of the node.
+        """Kill all processes of the node.
 
         Raises:
-            OSError: Something would not die.
+            OSError: A process could not be killed.
         """
         self._server = None
         left = kill_descendants()
@@ -97,12 +97,12 @@ class NodeHost:
             raise OSError(f"processes that could not be killed: {left}")
 
     def release_root(self) -> None:
-        """Let go of the root directory after the warden's end."""
+        """Release the root directory after the warden's end."""
         self._root.release()
 
 
 def find_sessions(listener_pid: int) -> list[Process]:
-    """Return the SSH server's own processes below its listener, not the commands they run."""
+    """Return the SSH server's session processes, without the commands that they run."""
     own = {listener_pid}
     sessions = []
     for process in find_descendants(listener_pid):  # parents come before their children
@@ -113,10 +113,10 @@ def find_sessions(listener_pid: int) -> list[Process]:
 
 
 def spawn(server: ServerCommand) -> int:
-    """Start ``server`` in a session of its own, its output appended to its log; return its pid.
+    """Start ``server`` in its own session and append its output to its log; return its pid.
 
     Raises:
-        OSError: The program can't be started or the log not be opened.
+        OSError: The program can't be started, or the log can't be opened.
     """
     log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
@@ -134,9 +134,10 @@ def spawn(server: ServerCommand) -> int:
 
 
 def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
-    """Take orders until the warden is gone or SIGTERM comes; then end the node.
+    """Carry out orders until the warden ends or SIGTERM arrives; then end the node.
 
-    The last guard to go removes the root directory. On SIGTERM alone it stays: the warden lives.
+    The last process that holds the root directory removes it. After a SIGTERM to this host alone
+    the directory stays, since the warden still holds it.
     """
     with suppress(OSError):
         Path("/proc/self/comm").write_text(f"unicron-{node}")

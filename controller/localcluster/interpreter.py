@@ -1,4 +1,4 @@
-"""How modules of ours are started as programs of their own, installed or from a checkout."""
+"""How to run a module of this repository as a program, installed or from a checkout."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ def module_argv(module: str) -> list[str]:
 
 
 def module_environment() -> dict[str, str]:
-    """Return the variables with which that command finds our packages, whatever its directory."""
+    """Return the variables with which that command finds the packages from any directory."""
     own = str(Path(__file__).parents[2])
     inherited = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": own + os.pathsep + inherited if inherited else own}

@@ -1,11 +1,12 @@
-"""The local cluster of the demo: nodes on this machine, each behind an SSH server of its own.
+"""The local cluster: nodes on this machine, each behind its own SSH server.
 
-A node is an SSH server with its own host key, a state directory, and whatever was started through
-it, on a loopback port or in a network namespace of its own. Nodes can be lost (everything killed at
-once), restored, cut off (their SSH sessions ended) and, in namespaces, unplugged. Processes are in
-the hands of the warden, which ends them all and removes all files however this process ends; here
-are the keys, the configurations and the proof that every node lets us in. What runs on the nodes is
-not known here.
+A node has an SSH server with its own host key, a state directory, and the processes that were
+started over SSH. It listens on a loopback port or in its own network namespace. A node can be lost
+(all processes killed), restored, disconnected (its SSH sessions ended) and, in a namespace,
+unplugged.
+
+The warden owns all processes. It ends them and removes all files, however this process ends. This
+module writes the keys and the servers' configurations, and checks that every node accepts a login.
 """
 
 import asyncio
@@ -48,18 +49,18 @@ __all__ = [
 ]
 
 _NAMESPACE_PORT: Final = 2222
-"""Where the first node's server listens in its own namespace, where no port was asked for."""
+"""The first node's port in its own namespace, if no base port was given."""
 _LOG_TAIL_BYTES: Final = 2000
 _SERVER_VERSION: Final = re.compile(r"^SSH-2\.0-([A-Za-z]+)_(\d+(?:\.\d+)*)")
 
 
 class LocalCluster:
-    """Running nodes; made by ``start``.
+    """Running nodes. ``start`` makes one.
 
     Attributes:
-        nodes: All nodes, lost ones included, in the order n1, n2 ..
-        root: The directory that holds everything of this run; mode 0700, gone after the end.
-        has_namespaces: Whether each node has a network namespace of its own.
+        nodes: All nodes, lost nodes included, in the order n1, n2 and so on.
+        root: The directory of this run's files; mode 0700, removed at the end.
+        has_namespaces: Whether each node has its own network namespace.
     """
 
     def __init__(
@@ -89,23 +90,23 @@ class LocalCluster:
         network: NetworkChoice = "loopback",
         progress: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator["LocalCluster"]:
-        """Start the nodes; on exit end everything of them and remove all files.
+        """Start the nodes; on exit, end all their processes and remove all files.
 
-        The exit returns when no process and no file is left. If this process dies instead, the
-        warden does the same without it.
+        The exit returns when no process and no file is left. If this process dies, the warden does
+        the same.
 
         Args:
-            num_nodes: How many nodes, at least 1.
-            workers_per_node: Worker slots of each.
-            base_port: Node n1 listens there, n2 on the next port and so on; None for free ports.
-            root: Directory to make and use; None for one with a new name under TMPDIR.
-            sshd: Which SSH server.
-            network: How nodes are reached. In a namespace of its own a node listens at an address
-                of its own; where that can't be had, ``auto`` says why and takes the loopback.
-            progress: Gets a line for every step an operator should know of.
+            num_nodes: Number of nodes, at least 1.
+            workers_per_node: Worker slots of each node.
+            base_port: Port of node n1; n2 gets the next port, and so on. None for free ports.
+            root: Directory to make and use; None for a new one under TMPDIR.
+            sshd: Which SSH server to use.
+            network: How nodes are reached. In its own namespace a node has its own address. If
+                namespaces are impossible, ``auto`` reports why and uses the loopback network.
+            progress: Takes a line about each step that an operator should know of.
 
         Raises:
-            LocalClusterError: The nodes can't be started; the text is one line. Nothing is left behind.
+            LocalClusterError: The nodes can't be started. No process and no file is left.
         """
         if num_nodes < 1 or workers_per_node < 1:
             raise LocalClusterError(
@@ -137,49 +138,51 @@ class LocalCluster:
         return self._link.warden_pid
 
     def host_pid(self, node: LocalNode | NodeId) -> int | None:
-        """Return the id of the process that stands for the machine ``node``; None if it is dead."""
+        """Return the process id of the host of ``node``; None if it is dead."""
         host = self._hosts.get(self._find(node).node)
         return host.pid if host is not None and is_running(host) else None
 
     def pids(self, node: LocalNode | NodeId) -> list[int]:
-        """Return the process ids of ``node``: SSH server, sessions, all started over them."""
+        """Return the process ids of ``node``: SSH server, sessions, and all their descendants."""
         host_pid = self.host_pid(node)
         return [each.pid for each in find_descendants(host_pid)] if host_pid is not None else []
 
     async def lose_node(self, node: LocalNode | NodeId) -> None:
-        """Kill everything of ``node`` at once; it stays dead. A lost node stays lost.
+        """Kill all processes of ``node`` at once. The node stays lost until it is restored.
 
         Raises:
-            LocalClusterError: Something would not die, or the warden is gone.
+            LocalClusterError: A process could not be killed, or the warden has ended.
         """
         await self._link.order(Action.LOSE, self._find(node).node)
 
     async def cut_connections(self, node: LocalNode | NodeId) -> None:
-        """End the SSH sessions of ``node``; its listener and what runs detached go on.
+        """End the SSH sessions of ``node``; its listener and detached processes continue.
 
         Raises:
-            LocalClusterError: The warden is gone.
+            LocalClusterError: The warden has ended.
         """
         await self._link.order(Action.CUT, self._find(node).node)
 
     async def unplug(self, node: LocalNode | NodeId) -> None:
-        """Cut the link of ``node``: nothing gets through and nothing is reset. All on it goes on.
+        """Take the link of ``node`` down. No packet passes and no connection is reset.
+
+        The node's processes continue.
 
         Raises:
-            LocalClusterError: It has no network namespace, or the warden is gone.
+            LocalClusterError: The node has no network namespace, or the warden has ended.
         """
         await self._link.order(Action.UNPLUG, self._find(node).node)
 
     async def plug_in(self, node: LocalNode | NodeId) -> None:
-        """Join the link of ``node`` again.
+        """Take the link of ``node`` up again.
 
         Raises:
-            LocalClusterError: It has no network namespace, or the warden is gone.
+            LocalClusterError: The node has no network namespace, or the warden has ended.
         """
         await self._link.order(Action.PLUG_IN, self._find(node).node)
 
     def freeze(self, node: LocalNode | NodeId, *, only_server: bool) -> None:
-        """Stop every process of ``node``, or its SSH server with its sessions alone."""
+        """Freeze every process of ``node`` (SIGSTOP), or only its SSH server and sessions."""
         found = self._find(node).node
         server, host_pid = self._servers.get(found), self.host_pid(found)
         if only_server:
@@ -191,40 +194,40 @@ class LocalCluster:
             freeze_all(host_pid)
 
     def thaw(self, node: LocalNode | NodeId) -> None:
-        """Let every process of ``node`` go on that was stopped."""
+        """Let every frozen process of ``node`` continue (SIGCONT)."""
         host_pid = self.host_pid(node)
         for process in find_descendants(host_pid) if host_pid is not None else ():
             send_signal(process, signal.SIGCONT)
 
     def log_kernel(self, node: LocalNode | NodeId, text: str) -> None:
-        """Append lines to the kernel log of ``node``, as the kernel stamps them.
+        """Append lines to the kernel log of ``node``, with the kernel's time stamps.
 
         Raises:
-            OSError: They can't be written.
+            OSError: The log can't be written.
         """
         stamp = f"[{time.clock_gettime(time.CLOCK_BOOTTIME):12.6f}] "
         with self._find(node).kernel_log.open("a") as log:
             log.write("".join(f"{stamp}{line}\n" for line in text.splitlines()))
 
     async def restore_node(self, node: LocalNode | NodeId) -> None:
-        """Bring ``node`` back, plugged in: same address and host key, empty state directory.
+        """Start ``node`` anew: same address and host key, link up, empty state directory.
 
-        A node that is not lost is lost first.
+        If the node is not lost, its processes are killed first.
 
         Raises:
-            LocalClusterError: Its server does not come up, or the warden is gone.
+            LocalClusterError: Its SSH server does not start, or the warden has ended.
         """
         found = self._find(node)
         failure = await self._wait_for(found, await self._start_server(found))
         if isinstance(failure, ServerError):
-            raise LocalClusterError(f"restoring failed: {failure}")
+            raise LocalClusterError(f"cannot restore node {found.node}: {failure}")
 
     def _find(self, node: LocalNode | NodeId) -> LocalNode:
         name = node.node if isinstance(node, LocalNode) else node
         for known in self.nodes:
             if known.node == name:
                 return known
-        raise LocalClusterError(f"there is no node {name}: there are n1 to n{len(self._ports)}")
+        raise LocalClusterError(f"there is no node {name}; nodes: n1 to n{len(self._ports)}")
 
     async def _bring_up(self, candidates: list[SshServer], progress: Callable[[str], None]) -> None:
         """Start all nodes behind the first of ``candidates`` that serves."""
@@ -255,7 +258,7 @@ class LocalCluster:
         """Start every node behind ``server``; return the server's name and version.
 
         Raises:
-            ServerError: A node does not come up; all are ended again.
+            ServerError: A node does not start. All nodes are ended again.
         """
         self.nodes = [self._describe(name, server.kind) for name in self._ports]
         await asyncio.to_thread(self._configure_all, server)
@@ -305,7 +308,7 @@ class LocalCluster:
         return self._servers[node.node]
 
     async def _wait_for(self, node: LocalNode, process: Process | None) -> str | ServerError:
-        """Return the version of the server of ``node`` once it serves, or why it does not."""
+        """Return the version of the SSH server of ``node`` once it serves, or the error."""
         try:
             return await wait_until_serving(
                 node, lambda: process is not None and is_running(process)
@@ -318,16 +321,16 @@ class LocalCluster:
 def choose_servers(
     choice: ServerChoice, openssh: OpenSsh | None, progress: Callable[[str], None]
 ) -> list[SshServer]:
-    """Return the servers to try, in order.
+    """Return the SSH servers to try, in order.
 
     Raises:
-        LocalClusterError: OpenSSH is demanded and not installed.
+        LocalClusterError: ``choice`` is OpenSSH, which is not installed.
     """
     missing = "no OpenSSH server (sshd in PATH, /usr/sbin or /usr/local/sbin)"
     if choice == "asyncssh":
         return [AsyncSsh()]
     if choice == "openssh" and openssh is None:
-        raise LocalClusterError(f"{missing}: install openssh-server or take --sshd asyncssh")
+        raise LocalClusterError(f"{missing}: install openssh-server, or use --sshd asyncssh")
     if openssh is None:
         progress(f"{missing}: using {AsyncSsh().title} instead")
         return [AsyncSsh()]
@@ -335,7 +338,7 @@ def choose_servers(
 
 
 def _last_line(log: Path) -> str:
-    """Return the last line of a server's log for an error message; empty if there is none."""
+    """Return the last line of a server's log for an error message; empty if the log is."""
     try:
         lines = log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").splitlines()
     except OSError:

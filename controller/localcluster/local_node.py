@@ -1,4 +1,4 @@
-"""What a client must know of one node of the local cluster, what there is to choose, who logs in."""
+"""One node of the local cluster: its address, the choices for it, and the account that logs in."""
 
 import getpass
 import os
@@ -17,34 +17,35 @@ _DEFAULT_SHELL: Final = "/bin/sh"
 
 
 class ServerKind(StrEnum):
-    """Which SSH server stands in front of a node."""
+    """The kinds of SSH servers."""
 
     OPENSSH = "openssh"
     ASYNCSSH = "asyncssh"
 
 
 ServerChoice = Literal["auto", "openssh", "asyncssh"]
-"""``auto``: OpenSSH where it is installed and serves, else asyncssh's server."""
+"""``auto``: OpenSSH if it is installed and serves, else asyncssh's server."""
 
 NetworkChoice = Literal["loopback", "namespaces", "auto"]
-"""``auto``: a network namespace for every node where that is possible, else one loopback for all."""
+"""``auto``: a network namespace for every node if possible, else the loopback network for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One node: its own SSH server, its own host key, its own state directory.
+    """One node, with its own SSH server, host key and state directory.
 
     Attributes:
-        node: Its name, ``n1``, ``n2`` and so on.
-        host: The loopback address, or its own in a network namespace.
+        node: Its name: ``n1``, ``n2`` and so on.
+        host: The loopback address, or the node's address in its network namespace.
         port: Port of its SSH server; the same after a restore.
         state_dir: Its state directory, mode 0700.
-        user: Login name: who runs the demo.
+        user: Login name: the user who runs the demo.
         client_key_path: Private key that may log in; the same for all nodes of a run.
         host_public_key: The key to pin, as ``ssh-ed25519 AAAA..``; the same after a restore.
-        server: Which SSH server it is.
+        server: The kind of its SSH server.
         num_workers: Worker slots.
-        interface: Through which its ranks reach others; empty where all share the loopback.
+        interface: The network interface of its ranks; empty if all nodes share the loopback
+            network.
     """
 
     node: NodeId
@@ -60,7 +61,7 @@ class LocalNode:
 
     @property
     def address(self) -> NodeAddress:
-        """How a controller of this installation reaches it."""
+        """The node's address, for a controller of this installation."""
         return NodeAddress(
             node=self.node,
             host=self.host,
@@ -76,13 +77,13 @@ class LocalNode:
 
     @property
     def kernel_log(self) -> Path:
-        """The file that stands for its kernel log; empty after a restore."""
+        """The file that represents its kernel log; empty after a restore."""
         return self.state_dir / "kernel.log"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account that runs the demo, and therefore everything on its nodes."""
+    """The account that runs the demo and all processes of its nodes."""
 
     name: str
     home: str
@@ -92,10 +93,10 @@ class Account:
     def current(cls) -> "Account":
         """Return the account of this process.
 
-        A user id without an entry, as containers have them, takes its name from the environment.
+        In containers a user id may have no entry. Then its name comes from the environment.
 
         Raises:
-            LocalClusterError: There is no name at all; asyncssh insists on one.
+            LocalClusterError: The user has no name; asyncssh needs one.
         """
         try:
             entry = pwd.getpwuid(os.getuid())

@@ -1,8 +1,8 @@
-"""Loopback ports for the nodes, held from the choice to the end of the demo.
+"""Loopback ports for the nodes, reserved until the demo ends.
 
 A reservation is a socket that is bound and never listens. Linux lets another socket listen on that
-port if both set SO_REUSEADDR, as SSH servers do, while nobody is given the port by chance: not
-between the choice and the server's start, and not while a lost node waits to be restored.
+port if both set SO_REUSEADDR, as SSH servers do. Linux does not assign the port to any other
+program: neither before the server starts, nor while a lost node waits to be restored.
 """
 
 import errno
@@ -21,7 +21,7 @@ _LAST_PORT: Final = 65535
 
 @contextmanager
 def reserve_ports(nodes: Sequence[NodeId], base_port: int | None) -> Iterator[dict[NodeId, int]]:
-    """Hold one port per node: free ones, or ``base_port``, ``base_port + 1`` .. in order.
+    """Reserve one port per node: free ports, or ``base_port``, ``base_port + 1`` and so on.
 
     Raises:
         LocalClusterError: A port is in use, needs privileges, or does not exist.

@@ -1,18 +1,17 @@
-"""Networks of their own for the nodes: a network namespace each, joined by a switch.
+"""A network namespace for each node, joined by a switch.
 
     demo's namespace               switch's namespace               namespace of node n1
     unicron-4f2a01 198.18.7.1 ---- uplink | bridge | n1 ----------- eth0 198.18.7.11
 
-The warden lives in the switch's namespace, the host of a node, and with it all that runs on the node,
-in the node's. None of them has a name: the kernel removes a namespace with all its links when its
-last process has ended, so nothing stays behind however the demo ends. The one thing that others see
-is the uplink's end with the demo's prefix, which goes with its other end. A node is unplugged by
-taking the switch's end of its link down: nobody reaches it any more and nothing is reset, as with a
-pulled cable.
+The warden runs in the switch's namespace. Each host runs in its node's namespace, with all
+processes of the node. The namespaces have no names, so the kernel removes them and their links when
+their last process ends. Nothing is left behind, however the demo ends. Only the uplink's end is
+visible outside; it disappears with its other end. To unplug a node, the switch's end of its link is
+taken down. Then the node can't be reached and no connection is reset, as with a pulled cable.
 
-Needs root and the program ``ip`` (iproute2). Addresses are of 198.18.0.0/15, which is set aside for
-test networks (RFC 2544). Standard library only; for processes with one thread, since a namespace is
-entered by the thread that asks.
+Needs root and the program ``ip`` (iproute2). The addresses are of 198.18.0.0/15, which is reserved
+for test networks (RFC 2544). Standard library only. Only for processes with one thread, since a
+thread enters a namespace alone.
 """
 
 import ctypes
@@ -26,9 +25,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 NODE_INTERFACE: Final = "eth0"
-"""What a node's only interface beside the loopback is called on the node."""
+"""The name of a node's only interface besides the loopback, on the node."""
 UPLINK_PREFIX: Final = "unicron-"
-"""How the demo's end of the uplink begins."""
+"""The prefix of the name of the demo's end of the uplink."""
 
 _OWN_NAMESPACE: Final = "/proc/self/ns/net"
 _BRIDGE: Final = "switch"
@@ -37,7 +36,7 @@ _TEST_NETWORKS: Final = ipaddress.IPv4Network("198.18.0.0/15")
 _SUBNET_BITS: Final = 24
 _LEAST_ROUTE_BITS: Final = 8
 _FIRST_NODE: Final = 10
-"""Node ``n1`` has the address after this one in the subnet."""
+"""Node ``n1`` has the next address in the subnet."""
 _CLONE_NEWNET: Final = 0x40000000
 _LIMIT_S: Final = 10.0
 _SYSTEM_DIRECTORIES: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -46,14 +45,14 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkError(Exception):
-    """Namespaces or links can't be made here; the text says why, in one line."""
+    """Namespaces or links can't be made here. The text says why, in one line."""
 
 
 def find_program() -> str:
     """Return the program ``ip``.
 
     Raises:
-        NetworkError: It is missing, or this process is not root's: namespaces can't be made here.
+        NetworkError: The program is missing, or this process does not run as root.
     """
     if os.geteuid() != 0:
         raise NetworkError("network namespaces need root")
@@ -70,7 +69,7 @@ def node_address(gateway: str, number: int) -> str:
 
 
 class Switch:
-    """The switch; ``gateway`` is the demo's own address on it. Made by ``build``."""
+    """The switch between the nodes. ``build`` makes it; ``gateway`` is the demo's address."""
 
     def __init__(self, program: str, gateway: str, namespace: int) -> None:
         self.gateway = gateway
@@ -82,7 +81,8 @@ class Switch:
         """Move this process into a new namespace with a bridge, linked to the one it leaves.
 
         Raises:
-            NetworkError: Not permitted, or ``ip`` is missing or refuses. The process is where it was.
+            NetworkError: Not permitted, or ``ip`` is missing or fails. The process keeps its
+                namespace.
         """
         program = find_program()
         outside = _open_namespace(_OWN_NAMESPACE)
@@ -92,7 +92,7 @@ class Switch:
                 gateway = _create_uplink(program, outside)
                 return cls(program, gateway, _open_namespace(_OWN_NAMESPACE))
             except (NetworkError, OSError):
-                # The new namespace ends with its only process, and its links with it.
+                # Leaving the new namespace removes it and its links: it has no other process.
                 _enter(outside)
                 raise
         finally:
@@ -100,7 +100,7 @@ class Switch:
 
     @contextmanager
     def new_namespace(self) -> Iterator[None]:
-        """Fork within: the child stays in the new namespace, this process returns to the switch.
+        """Fork inside this context: the child keeps the new namespace, this process leaves it.
 
         Raises:
             NetworkError: The kernel refuses.
@@ -112,10 +112,10 @@ class Switch:
             _enter(self._namespace)
 
     def connect(self, node: str, pid: int, address: str) -> None:
-        """Plug the namespace of process ``pid`` in as ``node``, in place of an earlier one.
+        """Link the namespace of process ``pid`` to the switch as ``node``; replace an earlier link.
 
         Raises:
-            NetworkError: It can't be plugged in; for instance the process has ended.
+            NetworkError: The link can't be made, for instance because the process has ended.
         """
         # The kernel may still be removing the namespace of a dead host.
         with suppress(NetworkError):
@@ -138,33 +138,33 @@ class Switch:
             os.close(inside)
 
     def unplug(self, node: str) -> None:
-        """Cut the link of ``node``.
+        """Take the link of ``node`` down.
 
         Raises:
-            NetworkError: It has none.
+            NetworkError: The node has no link.
         """
         _ip(self._program, [["link", "set", node, "down"]])
 
     def plug_in(self, node: str) -> None:
-        """Join the link of ``node`` again; does nothing if it is not cut.
+        """Take the link of ``node`` up; does nothing if it is up.
 
         Raises:
-            NetworkError: It has none.
+            NetworkError: The node has no link.
         """
         _ip(self._program, [["link", "set", node, "up"]])
 
     def close(self) -> None:
-        """Let go of the switch in a process that was forked, so that it ends with the warden."""
+        """Close a forked process's copy of the switch, so that the switch ends with the warden."""
         os.close(self._namespace)
 
     def remove(self) -> None:
-        """Remove the uplink, both ends, before the kernel would; never raises."""
+        """Remove both ends of the uplink, before the kernel does. Never raises."""
         with suppress(NetworkError):
             _ip(self._program, [["link", "del", _UPLINK]])
 
 
 def _create_uplink(program: str, outside: int) -> str:
-    """Make bridge and uplink from within the switch's namespace; return the demo's address."""
+    """Create bridge and uplink inside the switch's namespace; return the demo's address."""
     name = UPLINK_PREFIX + os.urandom(3).hex()
     _ip(
         program,
@@ -187,23 +187,24 @@ def _create_uplink(program: str, outside: int) -> str:
 
 
 def _assign_address(program: str, name: str) -> str:
-    """Give the demo's end of the uplink an address in a subnet that nobody uses; return it."""
+    """Give the demo's end of the uplink an address in an unused subnet; return the address."""
     for subnet in free_subnets(_routes(program), os.getpid()):
         address = str(subnet[1])
         _ip(program, _set_up(name, address))
         if _routes(program).count(str(subnet)) == 1:
             return address
-        # Another demo chose the same at the same moment.
+        # Another demo chose the same subnet at the same moment.
         _ip(program, [["addr", "del", f"{address}/{_SUBNET_BITS}", "dev", name]])
     raise NetworkError(f"no free subnet in {_TEST_NETWORKS}")
 
 
 def free_subnets(routes: Sequence[str], start: int) -> Iterator[ipaddress.IPv4Network]:
-    """Return the subnets that no route leads to, from number ``start`` on, all once.
+    """Yield each subnet that no route leads to, from number ``start`` on.
 
     Args:
-        routes: Destinations as ``ip route`` names them. Those as wide as a default route don't count.
-        start: Where to begin; demos that begin apart don't compete.
+        routes: Destinations in the format of ``ip route``. Routes as wide as a default route don't
+            count.
+        start: The first subnet's number. Demos with different starts rarely collide.
     """
     networks = [ipaddress.IPv4Network(each, strict=False) for each in routes if each != "default"]
     taken = [network for network in networks if network.prefixlen >= _LEAST_ROUTE_BITS]
@@ -215,7 +216,7 @@ def free_subnets(routes: Sequence[str], start: int) -> Iterator[ipaddress.IPv4Ne
 
 
 def _new_link(name: str, other_name: str, namespace: str) -> list[str]:
-    """Return the command for a link whose other end is in ``namespace``, a process or a file."""
+    """Return the command for a link with its other end in ``namespace`` (a process or a file)."""
     link = ["link", "add", name, "type", "veth"]
     return [*link, "peer", "name", other_name, "netns", namespace]
 

@@ -1,11 +1,11 @@
-"""A process and everything that descends from it: found in /proc, and killed without survivors.
+"""Finds all descendants of a process in /proc, and kills them without survivors.
 
-A process that called ``become_subreaper`` inherits every descendant whose own parent has died, also
-what daemonised with a double fork and ``setsid``. The tree below it is therefore complete, and
-``waitpid`` saying "no children" proves that nothing is left. Signals go through a pidfd whose
-process was looked at again, so that a reused process id never hits a stranger.
+A process that called ``become_subreaper`` inherits every descendant after the death of its parent,
+daemons included (double fork and ``setsid``). So the tree below it is complete, and ``waitpid``
+reporting "no children" proves that nothing is left. Signals are sent through a pidfd after the
+process was checked again. So a reused process id never hits another program's process.
 
-Standard library only: the warden and the hosts must stay small. Works for Linux alone.
+Standard library only, since the warden and the hosts must stay small. Linux only.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PAUSE_S: Final = 0.002
 _MAX_ROUNDS: Final = 1000
-"""How often we look whether the killed have vanished: some seconds, then they are reported."""
+"""How often to check that killed processes have ended: a few seconds, then they are reported."""
 
 
 class Process(NamedTuple):
-    """One process as /proc/PID/stat has it. ``start_ticks`` tells it from a later namesake."""
+    """One process, from /proc/PID/stat. ``start_ticks`` tells it from a later one with its id."""
 
     pid: int
     name: str
@@ -34,7 +34,7 @@ class Process(NamedTuple):
 
 
 def become_subreaper(*, is_on: bool = True) -> None:
-    """Make this process (not its children) the heir of orphaned descendants.
+    """Make this process (not its children) the parent of its orphaned descendants.
 
     Raises:
         OSError: The kernel refuses.
@@ -46,12 +46,12 @@ def become_subreaper(*, is_on: bool = True) -> None:
 
 
 def find_process(pid: int) -> Process | None:
-    """Return the process ``pid``, a zombie too; None if there is none."""
+    """Return the process ``pid``, also if it is a zombie; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name stands in parentheses and may itself contain blanks and parentheses.
+    # The name is in parentheses and may itself contain blanks and parentheses.
     head, _, tail = stat.rpartition(b")")
     name = head.partition(b"(")[2].decode(errors="replace")
     fields = tail.split()
@@ -59,17 +59,17 @@ def find_process(pid: int) -> Process | None:
 
 
 def is_running(process: Process) -> bool:
-    """Return whether ``process`` still runs: the same one, and not a zombie."""
+    """Return whether this very ``process`` still runs and is not a zombie."""
     now = find_process(process.pid)
     return now is not None and now.start_ticks == process.start_ticks and now.state != "Z"
 
 
 def find_descendants(pid: int, exclude: Collection[int] = ()) -> list[Process]:
-    """Return what descends from ``pid``, parents before children, zombies included.
+    """Return the descendants of ``pid``, parents before children, zombies included.
 
     Args:
-        pid: Root of the tree, itself not returned.
-        exclude: Processes left out together with everything below them.
+        pid: Root of the tree, which is not returned.
+        exclude: Processes to leave out, with all their descendants.
     """
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - no Path objects in the kill loop
@@ -85,7 +85,7 @@ def find_descendants(pid: int, exclude: Collection[int] = ()) -> list[Process]:
 
 
 def send_signal(process: Process, signal_number: signal.Signals) -> None:
-    """Signal ``process`` unless it has ended. Never raises for a process that is gone."""
+    """Signal ``process``; do nothing if it has ended."""
     with contextlib.suppress(ProcessLookupError):
         try:
             descriptor = os.pidfd_open(process.pid)
@@ -103,7 +103,7 @@ def send_signal(process: Process, signal_number: signal.Signals) -> None:
 
 
 def reap_children() -> tuple[list[int], bool]:
-    """Collect ended children; return their ids and whether this process still has any child."""
+    """Reap ended children; return their ids, and whether this process still has a child."""
     reaped: list[int] = []
     while True:
         try:
@@ -116,14 +116,13 @@ def reap_children() -> tuple[list[int], bool]:
 
 
 def kill_descendants(exclude: Collection[int] = ()) -> list[int]:
-    """Kill and reap everything below this process, which must be a subreaper.
+    """Kill and reap all descendants of this process, which must be a subreaper.
 
-    First all are stopped, until a look at /proc finds none that still runs: a stopped process can't
-    fork out of the way. Then all are killed. Children that end meanwhile are reaped, those in
-    ``exclude`` too.
+    First all are frozen, until /proc shows none that still runs: a frozen process can't fork. Then
+    all are killed. Every child that ends meanwhile is reaped, also those in ``exclude``.
 
     Returns:
-        Processes that would not vanish within seconds (stuck in the kernel); normally none.
+        Processes that did not end within seconds (stuck in the kernel); normally none.
     """
     victims: list[Process] = []
     for _ in range(_MAX_ROUNDS):
@@ -139,7 +138,7 @@ def kill_descendants(exclude: Collection[int] = ()) -> list[int]:
 
 
 def freeze_all(pid: int, exclude: Collection[int] = ()) -> None:
-    """Stop everything that descends from ``pid``, until a look at /proc finds none that runs."""
+    """Freeze all descendants of ``pid``, until /proc shows none that runs."""
     stopped: set[tuple[int, int]] = set()
     for _ in range(_MAX_ROUNDS):
         found = find_descendants(pid, exclude)
@@ -156,7 +155,7 @@ def _identity(process: Process) -> tuple[int, int]:
 
 
 def kill_all(processes: Iterable[Process]) -> None:
-    """Kill exactly these processes and wait, for seconds at most, until none runs any more."""
+    """Kill these processes and wait a few seconds at most until none runs."""
     victims = list(processes)
     for victim in victims:
         send_signal(victim, signal.SIGKILL)

@@ -1,10 +1,10 @@
-"""The demo's root directory: made by the warden, removed by whichever guard ends last.
+"""The demo's root directory: the warden makes it, and the last guard to end removes it.
 
-Layout: ``ROOT/n1`` .. are the state directories of the nodes; everything else in it (keys, server
-configurations) belongs to the demo. The directory carries a marker file with a nonce. Every guard
-(the warden and each host) holds a shared lock on the marker while something of its own may run; a
-guard that ends removes the directory if it can make its lock exclusive, which only the last one can.
-The kernel drops the lock of a guard that was killed. A directory without our nonce is never touched.
+The guards are the warden and the hosts. ``ROOT/n1`` and so on are the nodes' state directories; the
+other files (keys, server configurations) belong to the demo. A marker file in the directory holds a
+nonce. Every guard holds a shared lock on the marker. A guard that ends tries to make its lock
+exclusive, which only the last guard can do; then it removes the directory. The kernel drops the
+lock of a guard that was killed. A directory with another nonce is never touched.
 
 Standard library only.
 """
@@ -22,13 +22,13 @@ _NAME_BYTES: Final = 4
 
 
 class RootDirectory:
-    """One guard's hold on the root directory."""
+    """The root directory, locked by one guard."""
 
     def __init__(self, path: Path, nonce: str) -> None:
-        """Take hold of the directory that ``create`` made.
+        """Lock the directory that ``create`` made.
 
         Raises:
-            OSError: The directory or its marker is gone.
+            OSError: The directory or its marker does not exist.
         """
         self.path = path
         self._nonce = nonce
@@ -40,11 +40,11 @@ class RootDirectory:
         """Make the directory (mode 0700) and its marker.
 
         Args:
-            parent: Where to make one with a new name.
-            path: The directory itself instead; it must not exist.
+            parent: Where to make a directory with a new name, if ``path`` is None.
+            path: The directory to make. It must not exist.
 
         Raises:
-            OSError: It can't be made, or exists.
+            OSError: The directory exists, or can't be made.
         """
         path = path or parent / f"unicron-{os.urandom(_NAME_BYTES).hex()}"
         path.mkdir(mode=0o700)
@@ -53,17 +53,17 @@ class RootDirectory:
         return cls(path, nonce)
 
     def share(self) -> "RootDirectory":
-        """Return a hold of its own for a process just forked, and drop the inherited one.
+        """Return a lock for the process just forked, and close the inherited one.
 
-        A lock belongs to the open file, which a fork shares: without this, two guards would count
-        as one.
+        A lock belongs to the open file, which a fork shares. Without this call two guards would
+        count as one.
         """
         own = RootDirectory(self.path, self._nonce)
         os.close(self._lock)
         return own
 
     def remake_state_directory(self, node: str) -> None:
-        """Make the node's state directory (mode 0700), or make it anew and empty.
+        """Make the node's state directory (mode 0700), empty also if it existed.
 
         Raises:
             OSError: It can't be emptied or made.
@@ -74,9 +74,10 @@ class RootDirectory:
         directory.mkdir(mode=0o700)
 
     def release(self) -> None:
-        """Let go, once; remove the directory if no other guard holds it. Never raises."""
+        """Release the lock, and remove the directory if no other guard holds it. Never raises."""
         with suppress(OSError):
-            # Unlocked first: of several guards that end at once, the last to let go then succeeds.
+            # Unlock first: if several guards end at once, the last one to unlock gets the exclusive
+            # lock.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_ours():

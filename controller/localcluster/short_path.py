@@ -1,7 +1,7 @@
-"""Where the demo's root directory goes, so that the sockets in it fit the kernel's limit.
+"""Chooses a root directory whose sockets fit the kernel's limit.
 
-The name of a unix socket may have 107 bytes. A long TMPDIR would leave no room for the sockets of
-the nodes, so shorter parents are tried before giving up.
+The path of a unix socket may have 107 bytes. A long TMPDIR leaves no room for the nodes' sockets,
+so shorter parents are tried too.
 """
 
 import os
@@ -22,16 +22,16 @@ _SHORT_PARENTS: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # no
 def choose_root(
     num_nodes: int, root: Path | None, short_parents: Sequence[Path] = _SHORT_PARENTS
 ) -> RootRequest:
-    """Return where the root directory is to be made.
+    """Return where the warden is to make the root directory.
 
     Args:
         num_nodes: The highest node number.
-        root: The directory the caller wants; None for one with a new name in TMPDIR or, where that
-            is too long or can't be written, in one of ``short_parents``.
-        short_parents: What to try after TMPDIR, in order.
+        root: The directory that the caller wants. None for a new one in TMPDIR, or in one of
+            ``short_parents`` if TMPDIR is too long or not writable.
+        short_parents: The parents to try after TMPDIR, in order.
 
     Raises:
-        LocalClusterError: ``root`` is too long, or no parent will do.
+        LocalClusterError: ``root`` is too long, or no parent is short and writable.
     """
     room = _MAX_SOCKET_BYTES - len(f"/n{num_nodes}/{_LONGEST_SOCKET}")
     if root is not None:

@@ -1,8 +1,7 @@
-"""Signals as bytes on a socket, so that a loop around ``select`` sees them between two orders.
+"""Signals as bytes on a socket, for a loop around ``select``.
 
-The handlers do nothing: what matters is that the signals do not end the process, and that programs
-started from it get the default handlers back (an ignored signal would stay ignored in them).
-Standard library only.
+The handlers do nothing. They keep a signal from ending the process, and unlike an ignored signal
+they are reset to the default in programs that the process starts. Standard library only.
 """
 
 import signal
@@ -14,7 +13,7 @@ _CHUNK_BYTES: Final = 4096
 
 
 class SignalSocket:
-    """Readable as soon as a signal has come. A later one in the same process replaces it."""
+    """A socket that is readable after a signal. A later object in the same process replaces it."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -29,14 +28,14 @@ class SignalSocket:
         return self._reader.fileno()
 
     def receive(self) -> set[int]:
-        """Return the numbers of the signals that came since the last call."""
+        """Return the numbers of the signals since the last call."""
         try:
             return set(self._reader.recv(_CHUNK_BYTES))
         except BlockingIOError:
             return set()
 
     def close(self) -> None:
-        """Stop; used by a process just forked, before it makes its own."""
+        """Close the socket. A process just forked calls this before it makes its own."""
         signal.set_wakeup_fd(-1)
         self._reader.close()
         self._writer.close()

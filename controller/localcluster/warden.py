@@ -1,11 +1,12 @@
-"""The warden: sees to it that the demo leaves nothing behind, however it ends.
+"""The warden: a process that removes all processes and files of the demo, however the demo ends.
 
-A process of its own, in a session of its own, tied to the demo by a socket pair. It makes the root
-directory and forks one host per node. When the demo is gone (socket closed, or the process ended),
-it closes the sockets of the hosts, which end their nodes, kills whatever is still below it, and the
-last one alive removes the root directory. If the warden itself is killed, the hosts see it and do
-the same. Where nodes have network namespaces, it is the switch between them. Run as
-``python -m controller.localcluster.warden`` with the socket as standard input.
+It runs in its own session, connected to the demo by a socket pair. It makes the root directory and
+forks one host per node. When the demo ends (socket closed, or process ended), the warden closes the
+hosts' sockets and the hosts end their nodes. Then it kills all remaining descendants. The last
+guard alive removes the root directory. If the warden itself is killed, the hosts notice and do the
+same. With network namespaces, the warden's namespace is the switch between the nodes.
+
+Run as ``python -m controller.localcluster.warden`` with the socket as standard input.
 
 Standard library only, to stay small. Knows nothing of SSH.
 """
@@ -40,7 +41,7 @@ from controller.localcluster.warden_orders import (
 _HOST_ANSWER_LIMIT_S: Final = 20.0
 _END_PAUSE_S: Final = 0.002
 _MAX_END_PAUSES: Final = 5000
-"""With the pause the limit for all hosts to end their nodes: 10 s, then they are killed."""
+"""Times the pause: the hosts have 10 s to end their nodes, then they are killed."""
 
 
 class Warden:
@@ -61,7 +62,7 @@ class Warden:
         self._host_pids: dict[str, int] = {}
 
     def guard(self) -> None:
-        """Carry out orders until the demo is gone or SIGTERM comes."""
+        """Carry out orders until the demo ends or SIGTERM arrives."""
         parent_end = _watch_parent()
         while True:
             hosts = {host.fileno(): node for node, host in self._hosts.items()}
@@ -81,7 +82,7 @@ class Warden:
                     self._owner.send(encode(self._carry_out(decode_order(line))))
 
     def end(self) -> None:
-        """End all nodes, kill what is still there, remove the root directory."""
+        """End all nodes, kill all remaining descendants, and remove the root directory."""
         for host in self._hosts.values():
             host.close()
         for _ in range(_MAX_END_PAUSES):
@@ -105,7 +106,7 @@ class Warden:
 
     def _change_link(self, order: WardenOrder) -> None:
         if self._switch is None:
-            raise NetworkError("it has no network of its own")
+            raise NetworkError("the nodes share one network: start with network namespaces")
         if order.action is Action.UNPLUG:
             self._switch.unplug(order.node)
         else:
@@ -114,7 +115,7 @@ class Warden:
     def _forward(self, order: WardenOrder) -> Answer:
         if order.node not in self._hosts:
             if order.action is not Action.START:
-                return Answer(order.number)  # no host: the node is as dead as can be
+                return Answer(order.number)  # without a host the node is lost already
             self._fork_host(order.node)
             if self._switch is not None:
                 self._connect(self._switch, order)
@@ -148,15 +149,15 @@ class Warden:
     def _become_host(self, node: str, connection: socket.socket) -> None:
         """Turn the forked child into the host of ``node``; never returns.
 
-        It keeps its copy of the socket to the demo open, unused: the demo then reads the end of it
-        only when warden and hosts have all ended, and knows that nothing is left.
+        The child keeps its copy of the socket to the demo open, unused. So the demo reads the end
+        of the socket only after the warden and all hosts have ended, when nothing is left.
         """
         try:
             self._signals.close()
             if self._switch is not None:
                 self._switch.close()
             for other in self._hosts.values():
-                other.close()  # else this host would hide the warden's parent_end from the others
+                other.close()  # else this copy would keep the other hosts' sockets open
             serve(node, self._root.share(), LineSocket(connection))
         finally:
             error = sys.exc_info()
@@ -165,7 +166,7 @@ class Warden:
             os._exit(0 if error[0] is None else 1)
 
     def _drop_hosts(self, nodes: list[str]) -> None:
-        """Forget hosts that died and kill the orphans they left to us."""
+        """Drop hosts that have ended, and kill their orphans, which this process inherited."""
         for node in nodes:
             self._hosts.pop(node).close()
             del self._host_pids[node]
@@ -176,7 +177,7 @@ class Warden:
 def _watch_parent() -> list[int]:
     """Return descriptors that become readable when the demo's process ends; none without pidfd.
 
-    The socket alone would do, were it not for programs of the demo that inherited it.
+    The socket alone is not enough: programs that the demo started may have inherited it.
     """
     try:
         return [os.pidfd_open(os.getppid())]
@@ -185,7 +186,7 @@ def _watch_parent() -> list[int]:
 
 
 def _take_socket() -> socket.socket:
-    """Return the socket that is standard input, and put /dev/null in its place."""
+    """Return the socket on standard input, and replace it by /dev/null."""
     connection = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -194,7 +195,7 @@ def _take_socket() -> socket.socket:
 
 
 def _build_switch() -> tuple[Switch | None, str]:
-    """Return the switch, or why there is none."""
+    """Return the switch, or None and the reason."""
     try:
         return Switch.build(), ""
     except (NetworkError, OSError) as error:
@@ -202,7 +203,7 @@ def _build_switch() -> tuple[Switch | None, str]:
 
 
 def main() -> int:
-    """Take the demo's request, guard its nodes, clean up."""
+    """Read the demo's request, guard its nodes, and clean up."""
     owner = LineSocket(_take_socket())
     line = owner.receive_line(_HOST_ANSWER_LIMIT_S)
     if line is None:

@@ -1,8 +1,8 @@
-"""The demo's end of the socket to its warden: starts it, gives orders, and ends it.
+"""The demo's end of the socket to the warden: starts the warden, sends orders, and ends it.
 
-One order at a time. When the link closes, it returns only after warden and hosts have all ended,
-that is, when no process of the nodes and no file of the demo is left. If the demo dies instead, the
-warden sees it and does the same without being told.
+One order is sent at a time. Closing the link waits until the warden and all hosts have ended. Then
+no process of the nodes and no file of the demo is left. If the demo dies, the warden notices and
+does the same.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ class WardenLink:
 
     Attributes:
         root: The directory that the warden made.
-        gateway: The demo's own address, where nodes get network namespaces; else empty.
-        network_error: Why they get none, where that was asked for.
+        gateway: The demo's address on the switch; empty without network namespaces.
+        network_error: Why namespaces were requested and are impossible; else empty.
         warden_pid: Process id of the warden.
     """
 
@@ -67,7 +67,7 @@ class WardenLink:
         """Start a warden; on exit wait until it has cleaned up.
 
         Raises:
-            LocalClusterError: The root directory can't be made, or the warden not be started.
+            LocalClusterError: The root directory can't be made, or the warden can't be started.
         """
         ours, theirs = socket.socketpair()
         with tempfile.TemporaryFile() as stderr:
@@ -84,10 +84,10 @@ class WardenLink:
     async def order(
         self, action: Action, node: str, server: ServerCommand | None = None, address: str = ""
     ) -> Answer:
-        """Give an order and return its answer; orders are carried out one after the other.
+        """Send an order and return its answer; concurrent orders wait for each other.
 
         Raises:
-            LocalClusterError: The order could not be carried out, or the warden is gone.
+            LocalClusterError: The order failed, or the warden has ended.
         """
         async with self._lock:
             self._number += 1
@@ -128,14 +128,14 @@ class WardenLink:
         return line
 
     def _lost(self, what: str) -> LocalClusterError:
-        # Not with read(): the position in the file is shared with the warden, who still writes.
+        # pread, not read: the warden still writes and shares the file's position.
         text = os.pread(self._stderr.fileno(), _CHUNK_BYTES, 0).decode(errors="replace")
         lines = text.split("\n")
         detail = next((f": {line}" for line in reversed(lines) if line.strip()), "")
         return LocalClusterError(f"the warden of the demo's processes {what}{detail}")
 
     async def _end(self) -> None:
-        """Say goodbye and wait until the last guard has closed its end."""
+        """Close this end and wait until the last guard has closed its own."""
         try:
             async with asyncio.timeout(_END_LIMIT_S):
                 if self._writer.can_write_eof():
@@ -143,7 +143,7 @@ class WardenLink:
                 while await self._reader.read(_CHUNK_BYTES):
                     pass
         except (OSError, TimeoutError):
-            pass  # the warden cleans up without us; nothing we could add
+            pass  # the warden cleans up by itself
         finally:
             self._reap()
             self._writer.close()
@@ -154,7 +154,7 @@ class WardenLink:
         try:
             self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            # It still cleans up and will end by itself: no child of ours any more.
+            # The warden still cleans up and then ends; keep Popen from warning about it.
             self._process.returncode = 0
 
 

@@ -1,8 +1,8 @@
-"""What the demo tells the warden, and the warden its hosts: orders, answers, and their line format.
+"""Orders to the warden and from the warden to its hosts, their answers, and their format.
 
-One JSON object per line over a socket pair. This is not the protocol of the nodes: it never leaves
-the machine, has both ends in this package, and is standard library only, since the warden and the
-hosts import nothing else.
+One JSON object per line over a socket pair. This is not the protocol of node agents: both ends are
+in this package, on one machine. Standard library only, since the warden and the hosts import
+nothing else.
 """
 
 import json
@@ -14,31 +14,31 @@ _CHUNK_BYTES: Final = 65536
 
 
 class Action(StrEnum):
-    """What an order asks for."""
+    """The kinds of orders."""
 
     START = "start"
-    """Kill what is left of the node, empty its state directory, then start its SSH server."""
+    """Kill the node's processes, empty its state directory, then start its SSH server."""
     LOSE = "lose"
-    """Kill everything of the node; it stays dead until it is started again."""
+    """Kill all processes of the node. It stays lost until it is started again."""
     CUT = "cut"
-    """End the node's SSH sessions, but neither its listener nor what runs detached."""
+    """End the node's SSH sessions, but neither its listener nor detached processes."""
     UNPLUG = "unplug"
-    """Cut the link of the node's network namespace; what runs on the node goes on."""
+    """Take the link of the node's network namespace down. Its processes continue."""
     PLUG_IN = "plug-in"
-    """Join the link again."""
+    """Take the link up again."""
 
 
 class CutMethod(StrEnum):
-    """How the sessions of an SSH server are ended without ending the server."""
+    """How to end the sessions of an SSH server without ending the server."""
 
     KILL_SESSIONS = "kill-sessions"
-    """Each session is a process below the listener and carries the server's name (OpenSSH)."""
+    """Each session is a process below the listener with the server's name (OpenSSH)."""
     SIGNAL_SERVER = "signal-server"
-    """The server holds its sessions itself and drops them on SIGUSR1 (asyncssh)."""
+    """The server process holds all sessions and drops them on SIGUSR1 (asyncssh)."""
 
 
 class ServerCommand(NamedTuple):
-    """How a node's SSH server is started."""
+    """The command that starts a node's SSH server."""
 
     argv: list[str]
     env: dict[str, str]
@@ -51,10 +51,10 @@ class WardenOrder(NamedTuple):
 
     Attributes:
         number: Increases with every order.
-        action: What to do.
-        node: The node it is about; its host is created by the first order.
-        server: Needed to start.
-        address: Of the node in its own network namespace; empty where it has none.
+        action: The kind of order.
+        node: The node. The first order creates its host.
+        server: The server's command, for ``START``.
+        address: The node's address in its own network namespace; empty if it has none.
     """
 
     number: int
@@ -65,7 +65,7 @@ class WardenOrder(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of an order; ``error`` is empty if it was carried out."""
+    """The answer to an order; ``error`` is empty if it was carried out."""
 
     number: int
     host_pid: int = 0
@@ -74,10 +74,13 @@ class Answer(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The warden's first line: where it made the root directory, or why it could not.
+    """The warden's first line: the root directory, or the error.
 
-    ``gateway`` is the demo's own address where nodes get network namespaces; ``network_error`` why
-    they can't, where that was asked for.
+    Attributes:
+        root: The directory that it made.
+        error: Why it could not make one.
+        gateway: The demo's address on the switch; empty without network namespaces.
+        network_error: Why namespaces were requested and are impossible.
     """
 
     root: str = ""
@@ -87,10 +90,12 @@ class Hello(NamedTuple):
 
 
 class RootRequest(NamedTuple):
-    """The demo's first line: where the root directory is to be.
+    """The demo's first line: where the warden is to make the root directory.
 
-    ``root`` is the directory itself, which must not exist; if empty, one with a new name is made
-    in ``parent``. ``has_namespaces`` asks for a network namespace of each node's own.
+    Attributes:
+        parent: Where to make a directory with a new name, if ``root`` is empty.
+        root: The directory to make. It must not exist.
+        has_namespaces: Whether each node is to have its own network namespace.
     """
 
     parent: str
@@ -107,7 +112,7 @@ def encode(message: WardenOrder | Answer | Hello | RootRequest) -> bytes:
 
 
 def decode_order(line: bytes) -> WardenOrder:
-    """Return the order in ``line``, which the other half of this package wrote."""
+    """Return the order in ``line``."""
     fields = json.loads(line)
     server = fields.pop("server")
     if server is not None:
@@ -121,7 +126,7 @@ def decode_answer(line: bytes) -> Answer:
 
 
 def decode_hello(line: bytes) -> Hello:
-    """Return the greeting in ``line``."""
+    """Return the warden's first message in ``line``."""
     return Hello(**json.loads(line))
 
 
@@ -142,7 +147,7 @@ class LineSocket:
         return self._socket.fileno()
 
     def send(self, line: bytes) -> bool:
-        """Send ``line``; return whether the other end is still there."""
+        """Send ``line``; return whether the other end is open."""
         try:
             self._socket.sendall(line)
         except OSError:
@@ -150,7 +155,7 @@ class LineSocket:
         return True
 
     def receive(self) -> list[bytes] | None:
-        """Read once; return the lines now complete, or None if the other end is gone."""
+        """Read once; return all complete lines, or None if the other end is closed."""
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except OSError:
@@ -161,7 +166,7 @@ class LineSocket:
         return lines
 
     def receive_line(self, timeout_s: float) -> bytes | None:
-        """Return the next line where only one is expected; None if there is none in time."""
+        """Return the next line; None if none arrives in time. Use it if only one is expected."""
         self._socket.settimeout(timeout_s)
         try:
             while (lines := self.receive()) is not None:

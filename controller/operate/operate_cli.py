@@ -1,7 +1,7 @@
 """Requests of an operator to a running controller, without a console.
 
-``unicron uncordon`` returns an isolated node or GPU to service. ``unicron unreachable`` decides whether a node
-out of contact is lost.
+``unicron uncordon`` returns an isolated node or GPU to service. ``unicron unreachable`` decides
+whether a node out of contact is lost.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import Command, DecideLoss, UncordonNode
+from controller.arguments import HelpText
 
 _MAX_DIGITS = 4
 
@@ -80,7 +81,7 @@ def add_unreachable_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_common(
     parser: argparse.ArgumentParser, epilog: str, node: str, metavar: str = "NODE"
 ) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = epilog
     parser.add_argument("node", metavar=metavar, help=node)
     parser.add_argument(
@@ -90,7 +91,7 @@ def _add_common(
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
-    """Send the request; return 0 if it was done, 1 if refused, 2 if it is wrong or has no answer."""
+    """Send the request; return 0 if done, 1 if refused, 2 if wrong or without an answer."""
     node, colon, gpu = arguments.node.partition(":")
     if not node or (colon and not (gpu.isascii() and gpu.isdecimal() and len(gpu) <= _MAX_DIGITS)):
         text = f"unicron uncordon: {arguments.node}: write NODE, or NODE:GPU with the GPU's index\n"

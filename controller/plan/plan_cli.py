@@ -1,4 +1,4 @@
-"""``unicron plan``: prints the best division of workers for a problem in a file, unchanged or changed.
+"""``unicron plan``: prints the best division of workers for a problem in a file.
 
 ``controller.plan.cluster_what_if`` has what-if on a cluster.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from controller.arguments import count_of, file_path, num_workers, number_of
+from controller.arguments import HelpText, count_of, file_path, num_workers, number_of
 from controller.core.rules.planner.cost import Problem
 from controller.core.rules.planner.explanation import terms
 from controller.core.rules.planner.solver import Division, solve
@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print the division of workers over tasks with the most weighted FLOP until the next fault, minus"
         " the work lost in transitions. The answer is exact, for any number of workers.",
     )
-    solving.add_argument("problem", type=file_path, metavar="PROBLEM.json")
+    solving.add_argument(
+        "problem", type=file_path, metavar="PROBLEM.json", help="problem file (see below)"
+    )
     changing = _add_command(
         actions,
         "what-if",
@@ -72,8 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source(changing: argparse.ArgumentParser) -> None:
-    source = changing.add_argument_group("source: give one of the three")
-    source.add_argument("problem", type=file_path, nargs="?", metavar="PROBLEM.json")
+    source = changing.add_argument_group("source (give one of the three)")
+    source.add_argument(
+        "problem",
+        type=file_path,
+        nargs="?",
+        metavar="PROBLEM.json",
+        help="problem file (see below)",
+    )
     source.add_argument(
         "--connect", type=file_path, metavar="SOCKET", help="a running controller's API socket"
     )
@@ -150,7 +158,7 @@ def _add_command(
         name,
         help=help_text,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")

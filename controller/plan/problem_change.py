@@ -1,6 +1,7 @@
 """What-if on a problem file: applies a change to the problem. The planner then solves it.
 
-Only the named tasks are faulted when workers are lost. The places of the lost workers are not considered.
+Only the named tasks are faulted when workers are lost. The places of the lost workers are not
+considered.
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ def apply_change(problem: ProblemFile, change: Change) -> ProblemFile:
     """Return the problem after the change.
 
     Raises:
-        RecordError: The change names an unknown task, or the number of workers becomes less than 0 or
-            more than a problem can have.
+        RecordError: The change names an unknown task, or the number of workers becomes less than 0
+            or more than a problem can have.
     """
     names = [task.name for task in problem.tasks]
     for name in (*change.faulted, *change.finished, *(name for name, _ in change.weights)):

@@ -1,8 +1,8 @@
-"""Answers questions to a running controller without an event: nothing is journaled, the core is not involved.
+"""Answers questions to a running controller, without the core: nothing is journaled.
 
-The state is copied between two events, and a thread plans for the copy. So the answer is that of one instant,
-and the controller's loop waits only for the copy. Replaying the journal, as for a saved run, would take time in
-proportion to the length of the run.
+The state is copied between two events, and a thread plans for the copy. So the answer is that of
+one instant, and the controller's loop waits only for the copy. Replaying the journal, as for a
+saved run, would take time in proportion to the length of the run.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from controller.api.wire import AskWhatIf, DescribeCluster, Question, Reply
-from controller.background import Failure, beside
+from controller.background import Failure, in_background
 from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.rehearsal import ImpossibleError, Supposition, snapshot
 from controller.core.rules.policy import Policy
@@ -33,13 +33,13 @@ async def answer(question: Question, state: ClusterState, policy: Policy, at: fl
     match question:
         case DescribeCluster():
             present = present_spec(state, policy)
-            spec = await beside(lambda: _described(present))
+            spec = await in_background(lambda: _described(present))
             if isinstance(spec, Failure):
                 return _failed(question, spec)
             return Reply(request_id=question.request_id, is_ok=True, data={"spec": spec})
         case AskWhatIf():
             copied = snapshot(state)
-            reply = await beside(lambda: _what_if(question, copied, policy, at))
+            reply = await in_background(lambda: _what_if(question, copied, policy, at))
             return _failed(question, reply) if isinstance(reply, Failure) else reply
         case _:
             assert_never(question)

@@ -1,4 +1,4 @@
-"""The plan that a cluster's core would propose, as JSON: the terms of the objective, and every placement."""
+"""The plan that a cluster's core would propose, as JSON: objective, terms and placements."""
 
 import math
 import time

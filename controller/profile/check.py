@@ -23,7 +23,9 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         " in the best one. Print both in TFLOP/s per GPU, and the error relative to the measurement."
         " docs/profiles.md explains the keys of a point.",
     )
-    parser.add_argument("points", type=file_path, metavar="POINTS.jsonl")
+    parser.add_argument(
+        "points", type=file_path, metavar="POINTS.jsonl", help="file of measured points"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -78,7 +80,7 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
 
 
 def _inconsistencies(point: Point, layout: Layout) -> list[str]:
-    """Return which data of the point contradict each other. Such a point is predicted all the same."""
+    """Return which data of the point conflict. Such a point is predicted all the same."""
     inconsistencies = []
     if point.layers and layout.pp > point.layers:
         inconsistencies.append(f"{layout.pp} stages for {point.layers} layers")

@@ -1,4 +1,4 @@
-"""``unicron profile estimate``: estimates T(t, x), a model's throughput, and the best layout of each size."""
+"""``unicron profile estimate``: estimates T(t, x), a model's throughput, with layouts."""
 
 import argparse
 import json
@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from controller.arguments import file_path
+from controller.arguments import HelpText, file_path
 from controller.printing import plain_console, print_table, refuse
 from controller.profile.profile_options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.gpu_memory import available_bytes
 from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import Estimate, LayoutRequest, best
 from profiles.estimate.shape import SHAPE_BY_NAME, DecoderShape
 from profiles.estimate.shape_file import find_shape
@@ -47,7 +47,7 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="estimate a model's throughput by number of workers",
         description="Estimate the FLOP/s of a model for several numbers of workers, each in the fastest"
         " layout that fits into memory.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -127,7 +127,7 @@ def estimate(
     shape: DecoderShape, gpu: Gpu, stack: Stack, wanted: tuple[int, ...], global_batch: int
 ) -> dict[str, Any]:
     """Return throughput and layout of each usable size, and for each other size the reason."""
-    machine = Machine(gpu, fitted_constants())
+    machine = GpuSpeed(gpu, fitted_constants())
     throughput: dict[str, float] = {}
     layouts: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""``unicron profile measure``: lets a running controller time a task at several sizes, on idle workers."""
+"""``unicron profile measure``: lets a running controller time a task at several sizes."""
 
 import argparse
 import getpass
@@ -15,7 +15,7 @@ from typing import Any
 from controller.api.client import Connection, NoControllerError, ask, connect
 from controller.api.views import MeasuredSizeView, MeasurementView
 from controller.api.wire import CancelMeasurement, MeasureTask
-from controller.arguments import file_path
+from controller.arguments import HelpText, file_path
 from controller.printing import refuse
 from controller.profile.profile_options import check_output, count, sizes
 from controller.profile.table_commands import print_table
@@ -57,7 +57,7 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "measure",
         help="time a task of a running controller at several sizes, on idle workers",
         description="Time a task of a running controller at several sizes, on idle workers.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     parser.add_argument("task", metavar="TASK", nargs="?", help="the task to measure")
@@ -233,7 +233,7 @@ class _Watch:
 
 
 def _print_progress(text: str, *, is_last: bool) -> None:
-    """Print a line. On a terminal the next line overwrites it, unless it is the last of its size."""
+    """Print a line. On a terminal the next one overwrites it, unless ``is_last``."""
     with suppress(OSError):  # the terminal may be closed
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{text}" + ("\n" if is_last else ""))

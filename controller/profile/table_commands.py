@@ -134,7 +134,7 @@ def _row(point: TablePoint, scale: float, most: float) -> tuple[RenderableType, 
 
 
 def _draw(table: TableFile, png: Path) -> None:
-    """Draw the rate by number of workers, with different marks for measured and estimated points."""
+    """Draw the rate by number of workers, with marks for measured and estimated points."""
     # The import takes half a second, and only this command needs it.
     from matplotlib.figure import Figure  # noqa: PLC0415
 

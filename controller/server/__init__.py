@@ -1,1 +1,11 @@
-"""The controller as a running service. Begin with ``controller``."""
+"""The controller as a running service, with its API and files. Begin with ``controller_server``.
+
+``controller_server``  composes everything, starts and stops it: one server per run.
+``server_hooks``       extensions by the owner of a server: observers, drills, the end of the run.
+``controller_config``  nodes, tasks and policy of a controller; ``profile_tasks`` makes the tasks.
+``controller``         core, journal, runtime and fleet: one controller, which another may follow.
+``runtime``            feeds events to the core and carries out its instructions.
+``rank_launches``      the launch of each rank, from instruction and program.
+``announcements``      publishes announcements; ``api_commands`` takes the clients' commands.
+``precomputed_plans``  plans for next events and explanations of plans, in the background.
+"""

@@ -1,73 +1,57 @@
-"""A controller put together: the core, its journal, the runtime, and the fleet.
+"""One controller: the core, its journal, the runtime, and the fleet.
 
-Where the journal holds the events of a controller that ended, killed perhaps, the new one takes
-over: it rebuilds the state, asks every node what lives there, and goes on. Training does not notice.
+If the journal holds the events of an earlier controller, which may have been killed, the new one
+takes over. It replays the journal to rebuild the state, asks every node for its ranks, and resumes.
+Training is not disturbed.
 """
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from typing_extensions import override
 
 from controller.clock import SystemClock
 from controller.core.cluster_spec import spec_of
 from controller.core.events import ControllerStarted, EventBody
 from controller.core.machine import Machine
-from controller.core.rules.policy import Policy
-from controller.core.state.cluster import ClusterState, NodeSpec
-from controller.core.state.task import TaskSpec
-from controller.fleet.address import NodeAddress
+from controller.core.state.cluster import ClusterState
 from controller.fleet.node_link import Identity
-from controller.fleet.node_links import SshFleet
-from controller.ports import Audience, DrillGround
+from controller.fleet.node_links import FleetListener, SshFleet
+from controller.ports import DrillGround, Publisher
+from controller.server.controller_config import ControllerConfig
 from controller.server.precomputed_plans import PrecomputedPlans
-from controller.server.rank_launches import TaskProgram
 from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
 from controller.store.replay import ReplayedRun, fingerprint, replay
 from controller.store.run_file import save_spec
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import NodeId
 
-
-@dataclass(frozen=True, slots=True)
-class ControllerConfig:
-    """What a controller is made for; its successors are given the same.
-
-    Attributes:
-        addresses: The nodes, and how they are reached.
-        tasks: The tasks.
-        programs: What the ranks of each task run.
-        policy: What operators decided in advance.
-        tables: Directory of the measured throughput tables; None is ``profiles`` beside the journal.
-        failure_domains: What a node shares with others that fail together with it, where that is known.
-    """
-
-    addresses: Sequence[NodeAddress]
-    tasks: Sequence[TaskSpec]
-    programs: Mapping[TaskId, TaskProgram]
-    policy: Policy
-    tables: Path | None = None
-    failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Controller:
     """One controller of a run. ``run`` serves it until cancelled.
 
     Args:
-        charter: What it is for.
-        journal: Its file; with the events of another controller, that one's work is taken over. What the
-            run is of is written beside it.
-        clock: The clock of the run; set on where a predecessor's stood.
-        note: Takes lines about a node that can't be reached, or a table that can't be kept.
+        config: Its nodes, tasks and policy.
+        journal: Its file. If it holds events, this controller takes over from the one that wrote
+            them. The run file is written beside it.
+        clock: The clock of the run. After a takeover it counts from the start of the first
+            controller.
+        note: Called with a source and a line, for instance about a node that can't be reached.
 
     Raises:
-        JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does not
-            begin with the start of a controller.
+        JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does
+            not begin with the start of a controller.
         ValueError: The tasks do not fit the nodes.
-        OSError: The journal can't be opened, or nothing be written beside it.
+        OSError: The journal or the run file can't be written.
     """
 
     def __init__(
@@ -77,22 +61,14 @@ class Controller:
         clock: SystemClock,
         note: Callable[[str, str], None],
     ) -> None:
-        machine = Machine(
-            [
-                NodeSpec(
-                    a.node,
-                    f"{a.host}:{a.port}",
-                    a.num_workers,
-                    config.failure_domains.get(a.node, ""),
-                )
-                for a in config.addresses
-            ],
-            config.tasks,
-            config.policy,
-        )
+        machine = Machine(config.node_specs(), config.tasks, config.policy)
         replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
         started = _beginning(machine, clock, replayed)
-        clock.go_on(started.started_wall_s, replayed.at)
+        clock.continue_from(started.started_wall_s, replayed.at)
+        _LOG.info(
+            "controller begins: run=%s term=%d events=%d",
+            started.run_id, started.term, replayed.num_events,
+        )  # fmt: skip
         save_spec(spec_of(machine), journal.parent)
         self._journal = Journal(journal)
         self._runtime = Runtime(machine, self._journal, clock, config.programs, replayed=replayed)
@@ -118,22 +94,22 @@ class Controller:
 
     @property
     def state(self) -> ClusterState:
-        """What the core knows now; not to be changed."""
+        """The state of the core. Callers must not change it."""
         return self._runtime.machine.state
 
     def post(self, body: EventBody) -> None:
-        """Tell the core of something."""
+        """Have the core handle an event, after the events that wait."""
         self._runtime.post(body)
 
-    async def run(self, audience: Audience, drills: DrillGround) -> None:
-        """Serve until cancelled. Cancelled at any instant it leaves a journal to go on from."""
+    async def run(self, publisher: Publisher, drills: DrillGround) -> None:
+        """Serve until cancelled. Whenever that happens, the journal is complete for a takeover."""
         try:
             async with asyncio.TaskGroup() as group:
-                dependencies = RuntimeDependencies(self.fleet, audience, drills, self._tables)
+                dependencies = RuntimeDependencies(self.fleet, publisher, drills, self._tables)
                 group.create_task(self._runtime.run(dependencies))
                 group.create_task(self._tables.run())
                 group.create_task(self.fleet.run())
-                group.create_task(self.precomputed_plans.run(audience.state_changed))
+                group.create_task(self.precomputed_plans.run(publisher.state_changed))
         finally:
             self._rendezvous_files.close()
             self._journal.close()
@@ -152,8 +128,16 @@ def _beginning(machine: Machine, clock: SystemClock, replayed: ReplayedRun) -> C
 
 
 @dataclass(frozen=True, slots=True)
-class _Listener:
-    """Where the fleet's events and notes go."""
+class _Listener(FleetListener):
+    """Passes the fleet's events to the runtime, and its notes to the publisher."""
 
-    post: Callable[[EventBody], None]
-    note: Callable[[NodeId, str], None]
+    to_runtime: Callable[[EventBody], None]
+    to_publisher: Callable[[NodeId, str], None]
+
+    @override
+    def post(self, body: EventBody) -> None:
+        self.to_runtime(body)
+
+    @override
+    def note(self, node: NodeId, text: str) -> None:
+        self.to_publisher(node, text)

@@ -1,37 +1,40 @@
-"""What the controller works out beside its work: plans for what may come next, and why a plan is this one.
+"""Plans for events that may come next, and explanations of plans, computed in the background.
 
-Neither delays a decision, nor the other. The table of next plans is built once the cluster has been quiet for a
-moment, in a thread, and put in the core's hands whole; a plan is there before it is explained.
+Neither delays a decision. The table of next plans is built in a thread, once the cluster has been
+quiet for a moment. The core gets the whole table at once. A plan is published first and explained a
+moment later.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
 from controller.api.views import PreparedView
-from controller.background import Failure, Turns, beside
+from controller.background import Failure, LoopPauses, in_background
 from controller.core.machine import Machine
 from controller.core.rules.planner.explanation import Explanation, explain
 from controller.core.rules.planner.lookup import Outlook, look_ahead
 from controller.core.state.cluster import Plan
 
+_LOG: Final = logging.getLogger(__name__)
 _QUIET_S: Final = 1.0
 _MAX_EXPLAINED: Final = 4
-"""Plans whose explanations are kept: what consoles show."""
+"""Newest plans that have an explanation. Consoles show no older ones."""
 
 
 class PrecomputedPlans:
-    """Works beside one machine. ``run`` serves until cancelled.
+    """Computes plans for one machine. ``run`` serves until cancelled.
 
     Args:
-        machine: Looked at whenever ``news`` is set.
-        news: Something has happened.
-        note: Takes a line about what could not be worked out.
-        quiet_s: How long the outlook must have stayed the same before plans for it are sought, seconds.
+        machine: Read whenever ``news`` is set.
+        news: Set when the machine has handled an event.
+        note: Called with a line when a computation fails.
+        quiet_s: Plans are computed once the outlook has stayed the same for this long, seconds.
 
     Attributes:
-        explanations: Those of the newest plans, by name and revision; None where there can't be one.
+        explanations: Explanations of the newest plans, by name and revision; None if there is none.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class PrecomputedPlans:
 
     @property
     def prepared(self) -> PreparedView:
-        """What there is, as of the last look."""
+        """The state of the table, as consoles show it."""
         table = self._machine.table
         return PreparedView(
             num_events=len(table.divisions),
@@ -66,7 +69,7 @@ class PrecomputedPlans:
         )
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Serve until cancelled; ``changed`` is called when there is something new to see."""
+        """Serve until cancelled. ``changed`` is called after a change of plans or explanations."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._explain_plans(changed))
             group.create_task(self._keep_table(changed))
@@ -91,10 +94,10 @@ class PrecomputedPlans:
     async def _explain(self, plan: Plan) -> None:
         assignments = {name: change.workers_after for name, change in plan.changes.items()}
         problem, key = plan.problem, (plan.name, plan.revision)
-        outcome = await beside(lambda: explain(problem, assignments, Turns()))
+        outcome = await in_background(lambda: explain(problem, assignments, LoopPauses()))
         self.explanations[key] = None if isinstance(outcome, Failure) else outcome
         if isinstance(outcome, Failure):
-            self._note(f"{plan.name} can't be explained, a fault of ours: {outcome.text}")
+            self._note(f"{plan.name} can't be explained, which is a bug in Unicron: {outcome.text}")
 
     async def _keep_table(self, changed: Callable[[], None]) -> None:
         while True:
@@ -103,7 +106,7 @@ class PrecomputedPlans:
             outlook = self._machine.outlook()
             if outlook != self._seen:
                 self._seen = outlook
-                self._has_changed.set()  # look once more, when it has been quiet
+                self._has_changed.set()  # compare again after the pause
                 changed()
             elif outlook != self._tried:
                 await self._look_ahead(outlook)
@@ -113,12 +116,16 @@ class PrecomputedPlans:
     async def _look_ahead(self, outlook: Outlook) -> None:
         begin_s = time.perf_counter()
         self._tried = outlook
-        table = await beside(lambda: look_ahead(outlook, Turns()))
+        table = await in_background(lambda: look_ahead(outlook, LoopPauses()))
         if isinstance(table, Failure):
-            self._note(f"next plans can't be sought, a fault of ours: {table.text}")
+            self._note(
+                f"plans for next events can't be computed, which is a bug in Unicron: {table.text}"
+            )
             return
         self._took_s = time.perf_counter() - begin_s
         before = self._machine.table
         table.num_found, table.num_missed = before.num_found, before.num_missed
         self._machine.table = table
         self._planned = outlook
+        num, took_s = len(table.divisions), self._took_s
+        _LOG.debug("plans for next events computed: divisions=%d seconds=%.3f", num, took_s)

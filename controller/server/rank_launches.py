@@ -1,7 +1,7 @@
-"""What each rank of a generation is told at its start, from the core's instruction and the task's program.
+"""From the core's instruction and the task's program to the launch of each rank.
 
-The core knows places and generations; how a task trains is added here: the settings of a training loop
-of ours, or a command and its environment's facts.
+The core knows placements and generations. This module adds how a task trains: the settings of
+Unicron's own training loop, or a command and the facts for its environment.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ class CommandLaunch:
     """A task that is a command.
 
     Attributes:
-        command: What to run.
+        command: The command line and its limits.
         task_dir: Directory of the task, shared by all nodes.
     """
 
@@ -33,13 +33,13 @@ class CommandLaunch:
 
 
 TaskProgram = TrainingSpec | CommandLaunch
-"""How a task trains."""
+"""The program of a task's ranks: Unicron's training loop, or a command."""
 
 
 def measured_program(program: TaskProgram, generation: Generation) -> TaskProgram:
-    """Return how a task trains while its speed is measured: at full speed, and leaving nothing behind.
+    """Return the program for a measurement of throughput: at full speed, without checkpoints.
 
-    A command keeps its files where it likes: it gets an empty directory, which is left there.
+    A command gets an empty directory of its own, which stays there afterwards.
     """
     if isinstance(program, CommandLaunch):
         return replace(program, task_dir=f"{program.task_dir}@measure-{generation}")
@@ -54,13 +54,13 @@ def starts(
     backend: Backend,
     address_by_node: Mapping[NodeId, str],
 ) -> dict[NodeId, list[RankLaunch]]:
-    """Return what each node is told to start.
+    """Return the launches for each node.
 
     Args:
-        instruction: The core's.
-        program: The task's.
-        backend: Of the process groups.
-        address_by_node: ``host:port`` by which each node is reached.
+        instruction: The core's instruction.
+        program: The program of the task.
+        backend: Backend of the process groups.
+        address_by_node: ``host:port`` of each node.
     """
     if isinstance(program, CommandLaunch):
         return _by_node(
@@ -73,10 +73,10 @@ def starts(
 def _loops(
     instruction: StartRanks, program: TrainingSpec, backend: Backend
 ) -> Iterator[tuple[NodeId, RankLaunch]]:
-    """Yield the launches of a training loop's ranks, and of those that wait beside them."""
+    """Yield the launches of a training loop's ranks and spares."""
     placement = instruction.placement
     holders = copy_holders(instruction.layout, placement, is_sharded=program.shard_optimizer)
-    # Of one launch: validated again for each rank the holders alone would take seconds at thousands of ranks.
+    # Copied from one launch: to validate the holders for each of 1000s of ranks takes seconds.
     rank = RankLaunch(
         task=instruction.task,
         generation=instruction.generation,
@@ -101,8 +101,8 @@ def _loops(
 def preparations(
     instruction: PrepareSpares, program: TaskProgram, backend: Backend
 ) -> dict[NodeId, list[RankLaunch]]:
-    """Return what each node is told to prepare; the core prepares nothing for a command."""
-    assert isinstance(program, TrainingSpec), "a command's processes can't be prepared"
+    """Return the spares that each node prepares. A command has none."""
+    assert isinstance(program, TrainingSpec), "a command has no spares"
     return _by_node(
         (
             worker.node,

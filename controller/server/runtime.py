@@ -1,14 +1,15 @@
-"""The runtime: everything that happens becomes an event, every instruction is carried out.
+"""The runtime: it feeds events to the core and carries out the core's instructions.
 
-One queue, one consumer: an event is numbered, written to the journal, handled by the core, and its
-instructions are carried out before the next one is looked at. Reports of agents are acknowledged
-once they are in the journal. Nothing is decided here.
+There is one queue and one consumer. An event is numbered, written to the journal and handled by the
+core. Its instructions are carried out before the next event is taken from the queue. A report of an
+agent is acknowledged once it is in the journal. The runtime decides nothing.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller.clock import Clock
 from controller.core.events import Event, EventBody, Observed, TimerFired
@@ -29,7 +30,7 @@ from controller.core.instructions import (
 )
 from controller.core.machine import Machine
 from controller.core.timers import Timer
-from controller.ports import Audience, DrillGround, Fleet, Tables
+from controller.ports import DrillGround, Fleet, Publisher, Tables
 from controller.server.rank_launches import (
     Backend,
     TaskProgram,
@@ -42,19 +43,24 @@ from controller.store.replay import ReplayedRun
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
 
+_LOG: Final = logging.getLogger(__name__)
+_LOGGED_ELSEWHERE: Final = (Announce, AnswerRequest, SetTimer)
+_FREQUENT: Final = (InspectRanks, RecordIterations)
+"""Instructions that are logged at ``debug``."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeDependencies:
-    """What the runtime acts on."""
+    """The ports of the runtime."""
 
     fleet: Fleet
-    audience: Audience
+    publisher: Publisher
     drills: DrillGround
     tables: Tables
 
 
 class Runtime:
-    """Drives one machine. Post events from the loop's thread; ``run`` handles them."""
+    """Drives one machine. ``run`` serves it until cancelled."""
 
     def __init__(
         self,
@@ -65,10 +71,10 @@ class Runtime:
         backend: Backend = "gloo",
         replayed: ReplayedRun | None = None,
     ) -> None:
-        """Go on from ``replayed``, which ``machine`` has relived, or begin with an empty journal."""
+        """Resume after ``replayed``, whose events ``machine`` has handled, or begin a new run."""
         self.machine = machine
         self.has_news = asyncio.Event()
-        """Set once an event has been handled; whoever waits for that clears it."""
+        """Set when an event has been handled. The task that waits for it clears it."""
         self._journal = journal
         self._clock = clock
         self._programs = programs
@@ -79,7 +85,7 @@ class Runtime:
         self._num_events = self._replayed.num_events
 
     def post(self, body: EventBody) -> None:
-        """Take an event; it is handled after those that came before it."""
+        """Put an event into the queue. Call it from the loop's thread."""
         self._queue.put_nowait(body)
 
     async def run(self, dependencies: RuntimeDependencies) -> None:
@@ -100,14 +106,20 @@ class Runtime:
         if isinstance(body, Observed):
             dependencies.fleet.acknowledge(body.node, body.seq)
         for instruction in self.machine.handle(event):
-            self._carry_out(instruction, event, dependencies)
-        dependencies.audience.state_changed()
+            try:
+                self._carry_out(instruction, event, dependencies)
+            except Exception:
+                name = type(instruction).__name__
+                _LOG.exception("instruction failed: instruction=%s cause=%d", name, event.number)
+                raise
+            _log_instruction(instruction, event)
+        dependencies.publisher.state_changed()
         self.has_news.set()
 
     def _carry_out(
         self, instruction: Instruction, event: Event, dependencies: RuntimeDependencies
     ) -> None:
-        fleet, audience = dependencies.fleet, dependencies.audience
+        fleet, publisher = dependencies.fleet, dependencies.publisher
         match instruction:
             case StartRanks():
                 for node, launches in self._launches(instruction).items():
@@ -132,9 +144,9 @@ class Runtime:
             case RecordIterations():
                 dependencies.tables.record(instruction)
             case Announce():
-                audience.hear(event.at, instruction)
+                publisher.publish(event.at, instruction)
             case AnswerRequest():
-                audience.answer(instruction)
+                publisher.answer(instruction)
             case CarryOutDrill():
                 dependencies.drills.carry_out(instruction)
             case _:
@@ -152,9 +164,41 @@ class Runtime:
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if timer in self._timers:
             self._timers[timer].cancel()
+        _LOG.debug("timer set: timer=%s after_s=%.3f", timer, after_s)
         loop = asyncio.get_running_loop()
         self._timers[timer] = loop.call_later(after_s, self._fire, timer)
 
     def _fire(self, timer: Timer) -> None:
         del self._timers[timer]
+        _LOG.debug("timer fired: timer=%s", timer)
         self.post(TimerFired(timer))
+
+
+def _log_instruction(instruction: Instruction, event: Event) -> None:
+    level = logging.DEBUG if isinstance(instruction, _FREQUENT) else logging.INFO
+    if isinstance(instruction, _LOGGED_ELSEWHERE) or not _LOG.isEnabledFor(level):
+        return
+    name, cause = type(instruction).__name__, event.number
+    task: object = getattr(instruction, "task", None)
+    generation: object = getattr(instruction, "generation", None)
+    _LOG.log(
+        level,
+        "instruction carried out: instruction=%s cause=%d event=%s task=%s generation=%s nodes=%s",
+        name, cause, type(event.body).__name__, task, generation, _nodes_of(instruction),
+    )  # fmt: skip
+
+
+def _nodes_of(instruction: Instruction) -> str | None:
+    """Return the nodes that an instruction concerns, in one word; None if it names none."""
+    match instruction:
+        case StartRanks():
+            nodes = {instruction.placement[number].node for number in instruction.global_ranks}
+        case PrepareSpares():
+            nodes = {worker.node for worker, _ in instruction.spares.values()}
+        case HaltRanks() | StopRanks() | InspectRanks():
+            nodes = set(instruction.nodes)
+        case ProbeNode() | CarryOutDrill():
+            nodes = {instruction.node} if instruction.node else set()
+        case _:
+            return None
+    return ",".join(sorted(nodes))

@@ -22,8 +22,8 @@ def load_failure_domains(path: Path, nodes: Collection[NodeId]) -> dict[NodeId, 
         nodes: The cluster's nodes.
 
     Raises:
-        SettingsError: The file can't be read, a domain is not a list of nodes, or a node is unknown or
-            in two domains.
+        SettingsError: The file can't be read, a domain is not a list of nodes, or a node is unknown
+            or in two domains.
     """
     domains: dict[NodeId, str] = {}
     for domain, members in read_section(path, "failure_domains").items():

@@ -1,6 +1,7 @@
 """The explanation of a policy, as text and as JSON.
 
-Nothing is decided here. The rows come from the tables and functions that the controller itself uses.
+Nothing is decided here. The rows come from the tables and functions that the controller itself
+uses.
 """
 
 import inspect
@@ -169,7 +170,7 @@ def actions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
-    """One setting of a policy: its name, its value, whether that is the default, and its meaning."""
+    """One setting of a policy: name, value, whether that is the default, and meaning."""
 
     name: str
     value: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from controller.arguments import HelpText
 from controller.core.rules.policy import Policy
 from controller.settings.explain_policy import actions, as_json, rules, settings_of, statuses
 from controller.settings.policy_file import load_policy
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the action for each fault, the escalation rules, and every setting",
         description="Print the policy: the first action for each fault, the rules of escalation, the"
         " decisions left to operators, and every setting with its value.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         epilog=_EPILOG,
     )
     explain.add_argument(

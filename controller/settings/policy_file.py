@@ -1,7 +1,7 @@
 """Reads the ``[policy]`` section of a settings file.
 
-Every key is a field of ``controller.core.rules.policy.Policy``; a missing key keeps its default. A mistake is
-one ``SettingsError`` that names the file, the key and the allowed values.
+Every key is a field of ``controller.core.rules.policy.Policy``; a missing key keeps its default. A
+mistake is one ``SettingsError`` that names the file, the key and the allowed values.
 """
 
 import dataclasses

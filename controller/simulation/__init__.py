@@ -1,5 +1,6 @@
-"""What a policy makes of faults, over months, in seconds: a modelled cluster under a virtual clock.
+"""The simulator: compares policies over months of faults, on a modelled cluster.
 
-Unicron's policy is the controller's own core; baselines are models of their own. All of them meet
-the same faults.
+Unicron's policy is the controller's own core; the baselines are models of their own. All policies
+get the same faults. Begin with ``policies.comparison``. ``scenarios`` has the inputs, ``world`` the
+modelled cluster, and ``report`` the output.
 """

@@ -4,13 +4,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from controller.arguments import HelpText
 from controller.core.cluster_spec import ClusterSpec
 from controller.simulation.policies.comparison import (
     ALL_POLICIES,
@@ -31,10 +33,17 @@ from controller.simulation.scenarios.scenario_file import load_scenario, shipped
 from controller.simulation.world.initial_setup import InitialSetup
 from profiles.records import RecordError
 
+_INDENT: Final = " " * 11
+
+
+def _list_of(title: str, names: Sequence[str]) -> str:
+    return fill(", ".join(names), 100, initial_indent=f"{title} ", subsequent_indent=_INDENT)
+
+
 _EPILOG = f"""\
-scenarios: {", ".join(shipped())},
+{_list_of("scenarios:", shipped())},
            a TOML file (docs/simulation.md explains its keys), or a trace (.json or .csv)
-policies:  {", ".join(ALL_POLICIES)}
+{_list_of("policies: ", ALL_POLICIES)}
 
 All policies get the same faults, drawn from the seed, and begin with the same split. "unicron" is the
 controller's own core on a modelled cluster; "unicron-approved" is the same with an operator who approves
@@ -60,7 +69,7 @@ ReadCluster = Callable[[Path | None, Path | None], ClusterSpec | None]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron simulate``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = HelpText
     parser.epilog = _EPILOG
     parser.add_argument(
         "scenario",

@@ -1,1 +1,10 @@
-"""What the controller writes down: its journal of events, the event log for people, and measured tables."""
+"""The files of a run, all in the directory of its journal. Begin with ``journal``.
+
+``journal``           every event, written before the core handles it.
+``replay``            the journal through the core: the state that the next controller takes over.
+``run_file``          nodes, tasks and policy that the journal was written for.
+``rendezvous_files``  the calls that filled the rendezvous tables, for the next controller.
+``measured_tables``   the measured throughput of tasks.
+``event_log``         every announcement, for people and for checks.
+``line_files``        files of lines that survive a kill of their writer.
+"""

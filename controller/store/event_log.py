@@ -1,10 +1,10 @@
-"""The event log: every announcement as one JSON object per line, for people and for checkers.
+"""The event log: every announcement as one JSON object per line, for people and for checks.
 
-Iterations that were run again after a restore carry ``is_rerun`` and their deviation, so whoever
-reads the log can count that each iteration was reported once. JSON has no NaN: a loss that is none
-is written as text, as everywhere else.
+An iteration that was run again after a restore carries ``is_rerun`` and its deviation. So a check
+can count that each iteration was reported once. JSON has no NaN: such a loss is written as text.
 """
 
+import logging
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -13,16 +13,18 @@ from pydantic import ConfigDict, TypeAdapter
 
 from controller.core.instructions import Announce, Fact
 
+_LOG: Final = logging.getLogger(__name__)
 _RECORD: Final = TypeAdapter(dict[str, Fact], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
 class EventLog:
-    """Writes announcements to a new file of mode 0600; an older one of this name is replaced."""
+    """Writes announcements to a new file of mode 0600. An older file of this name is replaced."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         self._file: BufferedWriter = path.open("ab")
+        _LOG.info("event log opened: path=%s", path)
 
     def append(self, at: float, line: Announce) -> None:
         """Write ``line``, announced ``at`` seconds after the controller's start."""

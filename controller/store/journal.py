@@ -1,10 +1,11 @@
 """The journal: every event, written before it is handled, one JSON object per line.
 
-Replaying it through a new machine rebuilds the state, since the core is deterministic. An event whose line
-was cut off by a crash was not handled either (``controller.store.line_files``).
+The core is deterministic, so a replay through a new machine rebuilds the state. If a crash cut a
+line off, the event of that line was not handled either (``controller.store.line_files``).
 """
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, get_args
@@ -14,6 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from controller.core.events import Event, EventBody
 from controller.store.line_files import open_lines, read_lines
 
+_LOG: Final = logging.getLogger(__name__)
 _BODIES: Final = {body.__name__: TypeAdapter[EventBody](body) for body in get_args(EventBody)}
 _NUMBER: Final = TypeAdapter(int)
 _TIME: Final = TypeAdapter(float)
@@ -21,7 +23,7 @@ _LINE: Final = TypeAdapter(dict[str, JsonValue])
 
 
 class JournalError(Exception):
-    """The journal can't be read; the text names the file and the line."""
+    """The journal can't be read. The text names the file and the line."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -36,7 +38,7 @@ def decode_event(line: bytes) -> Event:
     """Return the event in ``line``.
 
     Raises:
-        ValueError: Not an event of this version; the text says what is wrong.
+        ValueError: The line is not an event of this version. The text says why.
     """
     fields = _LINE.validate_json(line)
     missing = {"n", "at", "type", "body"} - fields.keys()
@@ -57,9 +59,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = open_lines(path)
+        _LOG.info("journal opened: path=%s bytes=%d", path, path.stat().st_size)
 
     def append(self, event: Event) -> None:
-        """Write ``event``; it survives the death of this process from here on."""
+        """Write ``event``. When this returns, the event survives a kill of this process."""
         self._file.write(encode_event(event))
         self._file.flush()
 
@@ -69,21 +72,23 @@ class Journal:
 
 
 def read_journal(path: Path) -> Iterator[Event]:
-    """Yield the events in ``path``; a torn last line is dropped.
+    """Yield the events in ``path``. An incomplete last line is dropped.
 
     Raises:
-        JournalError: A whole line is damaged, or of another version.
+        JournalError: A complete line is damaged, or of another version.
     """
     for number, line in enumerate(read_lines(path), start=1):
         try:
             event = decode_event(line)
         except ValueError as error:  # ValidationError is one
-            raise JournalError(f"{path}, line {number}: {_reason(error)}") from error
+            reason = _reason(error)
+            _LOG.error("journal line is damaged: path=%s line=%d reason=%s", path, number, reason)
+            raise JournalError(f"{path}, line {number}: {reason}") from error
         yield event
 
 
 def _reason(error: ValueError) -> str:
-    """Return what is wrong, in one line."""
+    """Return the reason in one line."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -1,34 +1,39 @@
-"""Files of lines that a process adds to until it is killed.
+"""Files of lines that a process appends to until it is killed.
 
-A line that was cut off by a crash can only be the last; it is dropped, because what was not written was not
-acted upon either. What counts is the newline: without it a line was not written.
+A crash can cut off only the last line. That line is dropped, because the process acts only after it
+has written the whole line. A line is complete when its newline is there.
 """
 
+import logging
 from io import BufferedWriter
 from pathlib import Path
+from typing import Final
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def open_lines(path: Path) -> BufferedWriter:
-    """Open a file of mode 0600 for more lines, and make it if it is not there.
+    """Open a file for more lines; a new file has mode 0600.
 
-    A torn last line is cut off first, so that the next one does not become a part of it.
+    An incomplete last line is cut off first. Otherwise the next line would become a part of it.
 
     Raises:
-        OSError: It can't be opened.
+        OSError: The file can't be opened.
     """
     path.touch(mode=0o600)
     torn = path.read_bytes().rpartition(b"\n")[2]
     file = path.open("ab")
     if torn:
         file.truncate(file.tell() - len(torn))
+        _LOG.warning("incomplete last line cut off: path=%s bytes=%d", path, len(torn))
     return file
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the whole lines of a file, without their newlines.
+    """Return the complete lines of a file, without their newlines.
 
     Raises:
-        OSError: It can't be read.
+        OSError: The file can't be read.
     """
     *lines, _torn = path.read_bytes().split(b"\n")
     return lines

@@ -1,37 +1,43 @@
-"""What tasks were measured to achieve: one table per task, refined by every run.
+"""The measured throughput of tasks: one table per task, refined by every run.
 
-``DIRECTORY/TASK.json`` is a throughput table (``profiles.table_file``). It is read when a controller begins,
-refined with the iterations that the core finds steady, and written as a whole, at most every few
-seconds and at the end. Nothing plans by it: the controller that runs keeps the table of its
-tasks file, and a later one takes this if its tasks file says so.
+``DIRECTORY/TASK.json`` is a throughput table (``profiles.table_file``). A controller reads it when
+it begins and refines it with the iterations that the core finds steady. It writes the whole file
+every few seconds, if there are changes, and at the end. The present run does not plan with it: its
+planner uses the table of the task file. The task file of a later run may name the measured table
+instead.
 
-A file that can't be used is left as it is, and its task is not kept; a file that can't be written is tried
-again. Both are told once.
+A file that can't be read stays as it is, and its task is not measured. A file that can't be written
+is tried again. Operators get one note about either.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from controller.core.instructions import RecordIterations
 from controller.core.monitoring.refinement import work_per_iteration
 from controller.core.state.task import TaskSpec
+from controller.ports import Tables
 from nodeagent.protocol.ids import TaskId
 from profiles.measured_throughput import refined, with_work
 from profiles.records import RecordError
 from profiles.table_file import VERSION, TableFile, TablePoint, load_table, save_table
 
+_LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 5.0
 
 
-class MeasuredTables:
-    """The tables of a controller's tasks.
+class MeasuredTables(Tables):
+    """The tables of a controller's tasks. ``run`` writes them until cancelled.
 
     Args:
-        directory: Where they are; made when there is something to write.
+        directory: Their directory, made before the first write.
         tasks: The tasks.
-        note: Takes a line for operators about a task.
+        note: Called with a task and a line for operators.
     """
 
     def __init__(
@@ -42,12 +48,12 @@ class MeasuredTables:
         self._specs = {spec.task: spec for spec in tasks}
         self._points: dict[TaskId, dict[int, TablePoint]] = {}
         self._changed: set[TaskId] = set()
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         for task in list(self._specs):
             self._read(task)
 
+    @override
     def record(self, instruction: RecordIterations) -> None:
-        """Refine a task's table."""
         points = self._points.get(instruction.task)
         if points is None:
             return
@@ -57,7 +63,7 @@ class MeasuredTables:
         self._changed.add(instruction.task)
 
     async def run(self) -> None:
-        """Write what has changed now and then until cancelled, and then once more."""
+        """Write changed tables every few seconds until cancelled, and once more at the end."""
         try:
             while True:
                 await asyncio.sleep(_INTERVAL_S)
@@ -75,14 +81,17 @@ class MeasuredTables:
             table = load_table(path) if path.exists() else None
         except (RecordError, PermissionError) as error:
             reason = error if isinstance(error, RecordError) else f"{path}: permission denied"
+            _LOG.info("measured table can't be read: task=%s reason=%s", task, reason)
             self._note(
-                task, f"{reason}; mend or remove it: what {task} achieves is not kept meanwhile"
+                task,
+                f"{reason}; mend or remove the file: the throughput of {task} is not recorded meanwhile",
             )
             return
         self._points[task] = {point.workers: point for point in table.points} if table else {}
+        _LOG.info("measured table read: path=%s sizes=%d", path, len(self._points[task]))
 
     def _take_changed(self) -> dict[TaskId, TableFile]:
-        """Return the tables to be written."""
+        """Return the tables that have changed since the last call."""
         changed, self._changed = self._changed, set()
         return {task: self._table(task) for task in sorted(changed)}
 
@@ -94,20 +103,22 @@ class MeasuredTables:
         return TableFile(version=VERSION, title=title, points=with_work(points.values(), work))
 
     def _write(self, tables: dict[TaskId, TableFile]) -> dict[TaskId, str]:
-        """Write tables; return what went wrong."""
+        """Write tables; return the failures."""
         failures: dict[TaskId, str] = {}
         for task, table in tables.items():
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 save_table(table, self._path(task))
+                _LOG.debug("measured table written: path=%s", self._path(task))
             except OSError as error:
                 failures[task] = f"{self._path(task)}: not written: {error.strerror}"
         return failures
 
     def _take_failures(self, failures: dict[TaskId, str]) -> None:
-        """Tell each failure once; the tables are tried again."""
+        """Note each new failure. The tables are written again later."""
         self._changed |= failures.keys()
         for task, text in failures.items():
-            if text not in self._told:
-                self._told.add(text)
+            _LOG.info("measured table is not written: task=%s reason=%s", task, text)
+            if text not in self._noted:
+                self._noted.add(text)
                 self._note(task, text)

@@ -1,14 +1,17 @@
-"""What a controller takes over from the one before: the state, and what the journal says beside it.
+"""Replay of a journal: the state and the facts that the next controller takes over.
 
-The core is deterministic, so its state follows from the events alone. Its instructions are not
-carried out again, with three exceptions that only the runtime remembered: timers that had not fired
-begin anew, generations that had ended stay refused, and reports that are in the journal are not
-taken twice.
+The core is deterministic, so its state follows from the events alone. Instructions are not carried
+out again. Three facts lived in the runtime alone, so the replay collects them. Timers that had not
+fired are set again. Calls of generations that had ended stay refused. Reports in the journal are
+not taken twice.
 """
 
 import hashlib
+import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from controller.core.events import ControllerStarted, Event, Observed, TimerFired
 from controller.core.instructions import DropRendezvous, SetTimer
@@ -17,18 +20,20 @@ from controller.core.timers import Timer
 from controller.store.journal import JournalError
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """What the controllers of a run have left to the next one.
+    """The run so far, as the next controller takes it over.
 
     Attributes:
-        started: How the newest of them began; None if there was none.
-        num_events: Events in the journal.
-        at: Time of the newest one, seconds since the start of the run.
+        started: The start of the newest controller; None if there was none.
+        num_events: Number of events in the journal.
+        at: Time of the newest event, seconds since the start of the run.
         timers: Timers that were set and have not fired, with their lengths in seconds.
-        last_seqs: The newest report that was taken from each node.
-        ended: The newest generation of each task that nobody may join any more.
+        last_seqs: Number of the newest report of each node.
+        ended: The newest generation of each task that has ended: its ranks may not meet any more.
     """
 
     started: ControllerStarted | None = None
@@ -40,23 +45,24 @@ class ReplayedRun:
 
 
 def fingerprint(machine: Machine) -> str:
-    """Return what a journal depends on beside its events: nodes, tasks and policy, as one short text."""
+    """Return a digest of nodes, tasks and policy: a journal can be replayed only with the same."""
     state = machine.state
     nodes = [node.spec for node in state.nodes.values()]
     tasks = [task.spec for task in state.tasks.values()]
     domains = {spec.node: spec.failure_domain for spec in nodes if spec.failure_domain}
-    # Domains are left out where there are none: journals from before there were any stay of use.
+    # Without failure domains the digest is that of a journal from before there were any.
     parts = (nodes, tasks, machine.policy, *([domains] if domains else []))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
-    """Have a new ``machine`` relive ``events`` and return what there is to take over beside it.
+    """Replay ``events`` through a new ``machine``; return the facts that are not in its state.
 
     Raises:
-        JournalError: The events are not a run of these nodes and tasks under this policy, do not begin with
-            the start of a controller, or some are missing; the text says what differs.
+        JournalError: The events are of other nodes or tasks, or of another policy. They do not
+            begin with the start of a controller. Or events are missing. The text says which.
     """
+    begin_s = time.perf_counter()
     started: ControllerStarted | None = None
     num_events, at = 0, 0.0
     timers: dict[Timer, float] = {}
@@ -84,6 +90,8 @@ def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
             elif isinstance(instruction, DropRendezvous):
                 newest = ended.get(instruction.task, Generation(-1))
                 ended[instruction.task] = max(newest, instruction.generation)
+    took_s = time.perf_counter() - begin_s
+    _LOG.info("journal replayed: events=%d seconds=%.3f at_s=%.3f", num_events, took_s, at)
     return ReplayedRun(started, num_events, at, timers, last_seqs, ended)
 
 
@@ -96,11 +104,11 @@ def _check(machine: Machine, started: ControllerStarted) -> None:
         if written != present:
             raise JournalError(
                 f"the journal was written for the {what} {', '.join(sorted(written))},"
-                f" not for {', '.join(sorted(present))}: give it the same again, or begin a new one"
+                f" not for {', '.join(sorted(present))}: use the same again, or begin a new journal"
             )
     if started.fingerprint != fingerprint(machine):
         raise JournalError(
-            "the journal was written under another policy, or with other addresses, sizes or failure domains"
-            " of nodes, or other tasks of these names (their throughput tables, those in files too, are part of"
-            " them): relived under these it would tell another story; give it the same again, or begin a new one"
+            "the journal was written under another policy, with other addresses, sizes or failure domains of"
+            " nodes, or for other tasks of these names (also if a throughput table has changed, in a file"
+            " too). Its replay would give another state: use the same settings again, or begin a new journal"
         )

@@ -1,10 +1,12 @@
-"""A run as it is saved: a directory with the journal, and beside it what the journal was written for.
+"""A saved run: a directory with the journal, and a file with the settings that it was written for.
 
-The journal alone does not tell the sizes of nodes, the tasks' throughput or the policy, on which the state depends
-as well. So a controller writes them into ``run.json`` before it begins, and whoever has the directory can rebuild the
-state: also while the controller lives, and when it is dead. The programs that ranks run are not in it.
+The state also depends on the sizes of nodes, the tasks' throughput and the policy, and the journal
+does not hold them. So a controller writes them into ``run.json`` before it begins. Any command that
+can read the directory can rebuild the state, whether the controller lives or not. The programs of
+the ranks are not in the file.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -16,38 +18,41 @@ from controller.core.machine import Machine
 from controller.store.journal import JournalError, read_journal
 from controller.store.replay import ReplayedRun, replay
 
+_LOG: Final = logging.getLogger(__name__)
+
 JOURNAL_NAME: Final = "journal.jsonl"
 RUN_NAME: Final = "run.json"
 _SPEC: Final = TypeAdapter(ClusterSpec)
 
 
 class RunError(Exception):
-    """A saved run can't be read. The text is one line and names the place."""
+    """A saved run can't be read. The text is one line and names the file."""
 
 
 def save_spec(spec: ClusterSpec, directory: Path) -> None:
-    """Write what a run is of into its directory, mode 0600; what was there is replaced as a whole.
+    """Write the run file into the directory of the run, mode 0600. It is replaced atomically.
 
     Raises:
-        OSError: It can't be written.
+        OSError: The file can't be written.
     """
     path = directory / RUN_NAME
     draft = directory / f".{RUN_NAME}.{os.getpid()}"
     draft.touch(mode=0o600)
     draft.write_bytes(encode_spec(spec) + b"\n")
     draft.replace(path)
+    _LOG.info("run file written: path=%s", path)
 
 
 def encode_spec(spec: ClusterSpec) -> bytes:
-    """Return a spec as JSON."""
+    """Return a cluster spec as JSON."""
     return _SPEC.dump_json(spec)
 
 
 def decode_spec(text: bytes, place: str) -> ClusterSpec:
-    """Return the spec that a JSON text stands for.
+    """Return the cluster spec in a JSON text.
 
     Raises:
-        RunError: It is none, or one of another version.
+        RunError: The text is no spec, or a spec of another version.
     """
     try:
         return _SPEC.validate_json(text)
@@ -58,15 +63,17 @@ def decode_spec(text: bytes, place: str) -> ClusterSpec:
 
 
 def read_run(directory: Path) -> tuple[Machine, ReplayedRun]:
-    """Return the machine of a saved run as of its newest event, and what else it has left.
+    """Return the machine of a saved run after its newest event, and the replayed run.
 
-    Nothing is written, so a controller may be at work there meanwhile.
+    Nothing is written, so a controller may run in the directory meanwhile.
 
     Raises:
-        RunError: No run is saved there, its journal is damaged, or it is one of another version.
+        RunError: No run is saved there, its journal is damaged, or it is of another version.
     """
     if not directory.is_dir():
-        raise RunError(f"{directory}: not a directory; name that of a controller's journal")
+        raise RunError(
+            f"{directory}: not a directory; name the directory of a controller's journal"
+        )
     try:
         text = (directory / RUN_NAME).read_bytes()
         events = read_journal(directory / JOURNAL_NAME)
@@ -84,5 +91,5 @@ def read_run(directory: Path) -> tuple[Machine, ReplayedRun]:
     except (ValueError, KeyError) as error:
         raise RunError(f"{directory / RUN_NAME}: {error}") from error
     if replayed.started is None:
-        raise RunError(f"{directory / JOURNAL_NAME}: is empty: nothing has happened in this run")
+        raise RunError(f"{directory / JOURNAL_NAME}: the file is empty: this run has no events")
     return machine, replayed

@@ -14,7 +14,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nodeagent.public.attach import attach  # of the distribution ``unicron``; doesn't import torch
+from nodeagent.public import attach  # of the distribution ``unicron``; doesn't import torch
 
 NUM_TOKENS = 256
 

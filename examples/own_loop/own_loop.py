@@ -17,7 +17,7 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from nodeagent.rank.program.loop import Context, Loop
+from nodeagent.public import Context, Loop
 
 VOCABULARY = 256  # bytes
 BUCKET_SIZE = 10_000  # elements; small, so that this small model has several buckets

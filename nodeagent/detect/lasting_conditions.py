@@ -1,4 +1,4 @@
-"""Conditions that hold for a while: told once when they begin and once when they are over."""
+"""Conditions that last: reported once when they begin and once when they end."""
 
 from collections.abc import Collection, Iterable
 
@@ -8,11 +8,11 @@ Key = tuple[FindingSign, str]
 
 
 class LastingConditions:
-    """Takes what every look finds and returns what changed.
+    """Takes the conditions of each reading and returns the changes.
 
     Args:
-        num_to_begin: Looks in a row that must find a condition before it is told.
-        num_to_end: Looks in a row that must not find it any more.
+        num_to_begin: Readings in a row that must show a condition before it is reported.
+        num_to_end: Readings in a row without it before its end is reported.
     """
 
     def __init__(self, num_to_begin: int = 1, num_to_end: int = 1) -> None:

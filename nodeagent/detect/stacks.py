@@ -1,12 +1,12 @@
-"""What the stack of a training thread says: whether it waits for other ranks, and in what.
+"""Reads the stack of a training thread: does it wait for other ranks, and in which collective?
 
-A rank waits where its innermost frames are a collective of torch, a pipeline exchange of Megatron,
-or a wait of our own for one of them. What is further out does not count: a wrapper of
-``torch.distributed`` stands around everything that a model computes. The handle of a collective that was
-started before is waited for in native code, which has no frame: then the innermost line says so.
+A rank waits if its innermost frames are a collective of torch, a pipeline exchange of Megatron, or
+Unicron's own wait for one of them. Outer frames do not count: a wrapper of ``torch.distributed``
+surrounds everything that a model computes. A wait for a collective that was started before happens
+in native code without a frame. Then the source of the innermost line shows it.
 
-Stacks come from the rank itself, from Python's fault handler, or from ``py-spy``. All are brought
-into one form: frames, the innermost first. Reading and asking is done elsewhere.
+Stacks come from the rank itself, from Python's fault handler, or from ``py-spy``. All are converted
+to one form: frames, the innermost first. ``rank_inspector`` collects them.
 """
 
 import json
@@ -22,7 +22,7 @@ _WAITS: Final = (
     "/torch/distributed/_functional_collectives.py",
     "/torch/distributed/rendezvous.py",
     "/megatron/core/pipeline_parallel/p2p_communication.py",
-    "/nodeagent/rank/groups/wake.py",
+    "/nodeagent/rank/groups/halting.py",
     "/nodeagent/rank/agent_link/rendezvous_store.py",
 )
 _OWN_WAIT: Final = "wait_unless_halted"

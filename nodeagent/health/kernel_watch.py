@@ -79,7 +79,7 @@ class KernelWatch:
         detector: KernelLogDetector | None = None
         try:
             self.read()
-            _LOG.info("kernel log: %s, every %g s", self.state, POLL_S)
+            _LOG.info("kernel log watched: source=%s interval_s=%g", self.state, POLL_S)
             while True:
                 if self._waiting and detector is None:
                     detector = await self._load_detector()
@@ -100,7 +100,7 @@ class KernelWatch:
         try:
             catalogue = await self._loading.call(self._load, self._load_limit_s)
         except TimeoutError:
-            _LOG.error("kernel log: the catalogue of faults takes long to load, still waiting")
+            _LOG.error("kernel log: the fault catalogue is still loading, lines wait")
             return None
         self._is_useless = catalogue is None
         return None if catalogue is None else KernelLogDetector(catalogue)
@@ -110,5 +110,5 @@ def _load() -> Catalogue | None:
     try:
         return default_catalogue()
     except CatalogueError as error:
-        _LOG.error("kernel log: nothing is reported: %s", error)
+        _LOG.error("kernel log is not reported: reason=%s", error)
         return None

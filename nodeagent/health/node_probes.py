@@ -1,9 +1,9 @@
-"""The health of the node: every probe at its interval, what they find into the outbox.
+"""Runs every probe of the node at its interval, and puts findings into the outbox.
 
-A look may block (NVML, a dead file system), so each has a thread of its own and a limit; one that
-does not come back, or fails, is told once, and again when it does; what it had found before holds
-until then. What a probe does is in ``probes``, what its readings mean in ``detect``; the kernel log
-has a watch of its own.
+A probe may block (NVML, a dead file system), so each has a thread of its own and a time limit. A
+probe that fails or does not return is reported once, and once more when it works again. Its earlier
+findings hold until then. Probes read (``probes``), detectors judge the readings (``detect``). The
+kernel log is watched in ``kernel_watch``.
 """
 
 import logging
@@ -83,7 +83,12 @@ class ScheduledProbe(Generic[ReadingT]):
                 else:
                     found = self.judge(taken)
             if not is_known:
-                _LOG.info("%s: %s, every %g s", self.probe, self.state(), self.interval_s)
+                _LOG.info(
+                    "probe started: probe=%s source=%s interval_s=%g",
+                    self.probe,
+                    self.state(),
+                    self.interval_s,
+                )
                 is_known = True
             for finding in (*answers.update(silence), *found):
                 report(finding)

@@ -1,4 +1,4 @@
-"""What a node has to tell the controller, and what it must not tell twice: the pure part.
+"""The content of the outbox: reports for the controller, each sent exactly once. Pure.
 
 The outbox is a fold over *records* (``outbox_records``). Every change is a record; applying the same
 records to an empty outbox gives the same outbox, so the file of records (``outbox_file``) is all that
@@ -7,16 +7,16 @@ survives an agent. Two ideas make the delivery exact:
 - A *report* has a sequence number and stays until the controller acknowledges it. The controller
   drops numbers it has seen.
 - A *mark* is a fact that is stored in the same record as the report it guards, and outlives the
-  report: the newest sequence number taken from a rank, that a rank's exit was told, how far a
-  task's generations have come. A report whose mark is already there is not stored again. So a
-  duplicate is impossible whatever instant the agent dies at, also after the acknowledgement.
+  report: the newest sequence number taken from a rank, that a rank's exit was reported, a
+  task's newest generation. A report whose mark is already there is not stored again. So a
+  duplicate is impossible at whatever instant the agent dies, also after the acknowledgement.
 
-Beside them stands, per task, the newest ``Halt`` that was asked for: a rank that connects later,
-perhaps to the next agent, must hear the very same.
+The outbox also holds the newest ``Halt`` of each task. A rank that connects later, perhaps to the
+next agent, must get the same order.
 
 Rule for "full": beyond ``MAX_REPORTS`` reports or ``MAX_REPORT_BYTES`` the oldest routine reports
 (iterations, checkpoints, findings of the node's probes) are dropped; exits, exceptions, starts and
-what a regroup waits for never are. Sequence numbers then have gaps.
+reports that a regroup waits for are never dropped. Sequence numbers then have gaps.
 
 Nothing here reads a clock or a file.
 """
@@ -46,7 +46,7 @@ from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, Ite
 MAX_REPORTS: Final = 10_000
 MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 MAX_PROCESS_MARKS: Final = 2_048
-"""Marks about single processes that are kept; the oldest concern processes that are long gone."""
+"""Marks about single processes that are kept; the oldest concern processes that ended long ago."""
 
 _OF_RUN: Final = frozenset({MarkScope.START, MarkScope.FENCE, MarkScope.STOP, MarkScope.DRAIN})
 _OF_TASK: Final = frozenset({MarkScope.FENCE, MarkScope.STOP, MarkScope.DRAIN})

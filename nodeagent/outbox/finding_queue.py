@@ -1,7 +1,7 @@
 """Findings on their way into the outbox: kept in order while it can't be written.
 
-Another run of the controller begins with an empty outbox. What holds for as long as nobody says that
-it is over, a full disk or a lost GPU, is told to it again; what happened once is history.
+Another run of the controller begins with an empty outbox. Conditions that still hold, such as a full
+disk or a lost GPU, are reported to it again. Events that happened once are not.
 """
 
 import logging
@@ -30,7 +30,13 @@ class FindingStore:
 
     def report(self, finding: NodeFinding) -> None:
         """Store a finding, now or as soon as the outbox can be written again."""
-        _LOG.warning("%s: %s %s: %s", finding.probe, finding.sign, finding.subject, finding.text)
+        _LOG.warning(
+            "finding: probe=%s sign=%s subject=%s text=%s",
+            finding.probe,
+            finding.sign,
+            finding.subject,
+            finding.text,
+        )
         if finding.is_over:
             self._holding.pop((finding.sign, finding.subject), None)
         elif not finding.is_event and finding.sign != "link_changed":
@@ -54,7 +60,7 @@ class FindingStore:
                 self._outbox.store(finding, wall_s)
             except OSError as error:
                 if not self._is_failing:
-                    _LOG.error("can't store findings, trying again: %s", error)
+                    _LOG.error("cannot store findings, will retry: reason=%s", error)
                 self._is_failing = True
                 return
             self._waiting.popleft()

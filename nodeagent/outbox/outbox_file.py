@@ -61,7 +61,7 @@ class OutboxFile:
             return False
         self._write(record)
         if num_dropped := self.outbox.trim():
-            _LOG.warning("the outbox is full: dropped the %d oldest routine reports", num_dropped)
+            _LOG.warning("outbox full: oldest routine reports dropped: count=%d", num_dropped)
             self._try_compact()
         self.on_report()
         return True
@@ -126,19 +126,26 @@ class OutboxFile:
 
     def _read_back(self, number: int, line: bytes) -> None:
         if not line.endswith(b"\n"):
-            _LOG.warning("%s: dropped a half-written record of %d bytes", self._path, len(line))
+            _LOG.warning(
+                "outbox: half-written record dropped: file=%s bytes=%d", self._path, len(line)
+            )
             return
         try:
             self.outbox.apply(_CODEC.decode(line))
         except ProtocolError as error:
-            _LOG.error("%s:%d: dropped a damaged record: %s", self._path, number, error)
+            _LOG.error(
+                "outbox: damaged record dropped: file=%s line=%d reason=%s",
+                self._path,
+                number,
+                error,
+            )
 
     def _try_compact(self) -> None:
         try:
             self._compact()
         except OSError as error:
             # The file as it is says the same at greater length; try again after as much growth.
-            _LOG.warning("can't rewrite %s: %s", self._path, error)
+            _LOG.warning("cannot compact outbox: file=%s reason=%s", self._path, error)
             self._live_size = self._size
 
     def _compact(self) -> None:

@@ -170,7 +170,9 @@ class NvmlGpus:
             self._has_ended = True
             return None
         except self._nvml.NVMLError as error:
-            _LOG.debug("%s: %s", getattr(question, "__name__", "NVML"), error)
+            _LOG.debug(
+                "NVML call failed: call=%s reason=%s", getattr(question, "__name__", "NVML"), error
+            )
             return None
 
 

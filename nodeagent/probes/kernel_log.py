@@ -84,7 +84,7 @@ class KernelLog:
                 self._source, self._retry_at_s = None, now_s + (0.0 if self._next else RETRY_S)
             return []
         if self._problem and lines:
-            _LOG.info("kernel log: follows %s now", self._source.name)
+            _LOG.info("kernel log source changed: source=%s", self._source.name)
             self._problem = ""
         return lines
 
@@ -112,7 +112,7 @@ class KernelLog:
 
     def _note_problem(self, problem: str) -> None:
         if problem != self._problem:
-            _LOG.warning("kernel log: can't be read, tried again: %s", problem)
+            _LOG.warning("kernel log unreadable, will retry: reason=%s", problem)
         self._problem = problem
 
 

@@ -46,7 +46,9 @@ class KernelMessages:
             except BlockingIOError:
                 break
             except BrokenPipeError:  # the kernel was faster; the next read finds the oldest left
-                _LOG.warning("%s: records were overwritten before they were read", self.name)
+                _LOG.warning(
+                    "kernel records were overwritten before they were read: source=%s", self.name
+                )
                 self._gaps.note_overrun()
                 continue
             if not record:

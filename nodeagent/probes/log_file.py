@@ -114,7 +114,11 @@ class LogFile:
             self._offset, self._trace = 0, b""
         if size - self._offset > MAX_BEHIND_BYTES:
             num_skipped = size - MAX_READ_BYTES - self._offset
-            _LOG.warning("%s: too far behind, %d bytes are skipped", self._path, num_skipped)
+            _LOG.warning(
+                "log follower is too far behind, bytes skipped: file=%s bytes=%d",
+                self._path,
+                num_skipped,
+            )
             self._num_skipped += num_skipped
             self._offset = size - MAX_READ_BYTES
             lines += self._lines.flush()

@@ -15,12 +15,12 @@ _MAX_ADDRESSES: Final = 4
 
 
 class PeerAnswer(StrEnum):
-    """What a probe found; what proves most comes first."""
+    """The result of a probe, the strongest evidence first."""
 
     ANSWERED = "answered"
     """An SSH banner came."""
     REFUSED = "refused"
-    """A machine answered, and no SSH server speaks there: refused, reset, closed, or other words."""
+    """A machine answered, and but no SSH server: refused, reset, closed, or other text."""
     SILENT = "silent"
     """Nothing came in time, or no route leads there."""
 

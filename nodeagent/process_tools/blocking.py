@@ -52,7 +52,7 @@ class Blocking(Generic[ResultT]):
         try:
             result = work()
         except Exception:  # noqa: BLE001 - whatever it is, the caller must not wait for ever
-            _LOG.exception("%s failed", self._name)
+            _LOG.exception("blocking call failed: name=%s", self._name)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has ended
             loop.call_soon_threadsafe(self._finish, answer, result)
 

@@ -79,7 +79,7 @@ class LineChannel:
         if self._is_broken:
             return
         if len(self._queued) > MAX_QUEUED_BYTES:
-            _LOG.warning("dropped pid %d, which does not read", self.peer_pid)
+            _LOG.warning("connection dropped, the peer does not read: pid=%d", self.peer_pid)
             self.abort()
             return
         is_idle = not self._queued

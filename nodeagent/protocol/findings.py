@@ -1,8 +1,8 @@
-"""What a node's own probes find: hardware, kernel, disks, memory and network of the node.
+"""Findings of a node's own probes: hardware, kernel, disks, memory and network.
 
-Findings are facts about a node, whatever trains there. The agent reports what is unusual, once when
-it begins and once when it is over; what it means is decided by the controller's core. The clock is the
-controller's own finding: a node can't know that it is off.
+Findings are facts about a node, independent of its tasks. The agent reports a condition once when it
+begins and once when it ends. The controller's core judges it. A clock that is off is the controller's
+own finding, since a node can't know.
 """
 
 from typing import Literal

@@ -85,9 +85,9 @@ class Halt(_Local):
 
     With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together; with
     ``completes_copies`` once the in-memory checkpoints of that iteration are complete, if they can be.
-    Without it, ranks that share a model-parallel replica with one of ``broken`` (global ranks) are
-    woken at once from whatever they wait for; the others go on to the end of their micro-batch
-    (with pipeline stages: of their schedule) and are woken from what spans replicas. A parked rank
+    Without it, ranks that share a model-parallel replica with a rank in ``broken`` are woken at once.
+    All other ranks finish their micro-batch (with pipeline stages: their schedule) and are woken from
+    collectives that span replicas. A parked rank
     reports ``RankHalted``, or ``RankRaised`` where an exception of its own came first.
     """
 

@@ -2,7 +2,7 @@
 
 Two kinds travel from the agent. *Reports* carry a sequence number, are kept on the node until the
 controller acknowledges them, and are sent again after a reconnect: nothing is lost, and the
-controller drops what it has seen. Everything else (heartbeats, results) is about now and is never
+controller drops duplicates. Everything else (heartbeats, results) describes the present and is never
 repeated. Commands are idempotent: a command that arrives twice is carried out once.
 
 The first message of each side states its version; see ``PROTOCOL_VERSION``.
@@ -76,11 +76,10 @@ class Acknowledge(_Message):
 class StartRanksCommand(_Message):
     """Start these ranks, or have parked processes become them (``RankLaunch.continues``).
 
-    Kills what the node still holds of an older generation of the task and what no launch
-    continues. A launch whose parked process is gone ends in ``LaunchFailed``.
+    Kills processes of older generations of the task that no launch continues. A launch whose parked process is gone ends in ``LaunchFailed``.
 
-    How the generation takes up training, and who holds whose copies, is the same for all its ranks and grows
-    with their number: it is told once. ``whole_launches`` has it in each launch again.
+    ``resume`` and ``copy_holders`` are the same for all ranks and grow with their number, so they are
+    sent once. ``whole_launches`` puts them into each launch again.
     """
 
     kind: Literal["start_ranks"] = "start_ranks"
@@ -103,7 +102,7 @@ class StartRanksCommand(_Message):
         )
 
     def whole_launches(self) -> list[RankLaunch]:
-        """Return the launches, those of ranks with what they have in common."""
+        """Return the launches, with the common parts in each launch of a rank."""
         common = {"resume": self.resume, "copy_holders": self.copy_holders}
         return [
             launch if launch.prepares_for is not None else launch.model_copy(update=common)
@@ -177,7 +176,7 @@ class InjectFault(_Message):
 
 
 class Welcome(_Message):
-    """Answer to ``Attach``: who the agent is and what runs on its node."""
+    """Answer to ``Attach``: the agent, and the ranks that run on its node."""
 
     kind: Literal["welcome"] = "welcome"
     version: int = PROTOCOL_VERSION

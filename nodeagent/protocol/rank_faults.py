@@ -8,16 +8,16 @@ AgentFault = Literal["kill", "freeze"]
 """Signals that the agent sends: SIGKILL, SIGSTOP."""
 
 OwnFault = Literal[
-    "raise",  # an exception; with ``status`` the one that the real software raises
+    "raise",  # an exception; with ``status`` the exception of the real software
     "exit",  # leaves with exit code ``count``
     "segfault",  # reads address 0
     "write_full",  # writes to /dev/full
     "hang",  # never enters the vote of its iteration
     "slow",  # micro-batches take ``factor`` x their time, for ``count`` iterations
     "nan",  # one micro-batch's loss is NaN, and ``count`` times in all if it is run again
-    "spike",  # the task's loss is ``factor`` x what it would be, for ``count`` iterations
+    "spike",  # the task's loss is ``factor`` x its value, for ``count`` iterations
 ]
-"""What a rank does to itself, at its next micro-batch."""
+"""A fault that a rank stages in itself, at its next micro-batch."""
 
 
 class RankFault(BaseModel):
@@ -25,7 +25,7 @@ class RankFault(BaseModel):
 
     Attributes:
         kind: What happens.
-        status: Whose words an exception has: a status that ``profiles.drills.exception_texts`` knows, or empty.
+        status: A status of ``profiles.drills.exception_texts`` that gives type and text; or empty.
         count: How often, how long, or which exit code; see the kinds.
         factor: How much slower or higher.
     """

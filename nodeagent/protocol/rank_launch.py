@@ -1,4 +1,4 @@
-"""What one rank is told when it starts: what its task runs, and its own place in that."""
+"""The launch of one rank: the training of its task, and its place in it."""
 
 from typing import Literal, Self
 
@@ -29,7 +29,7 @@ class TrainingSpec(BaseModel):
         micro_batch_size: Samples of one micro-batch.
         learning_rate: Adam's step size, constant.
         seed: Seed of weights and data order.
-        num_iterations: Iterations after which the task is finished; None trains on and on.
+        num_iterations: Iterations after which the task is finished; None trains without end.
         iteration_floor_s: Shortest time an iteration takes, seconds. The demo slows its toy models
             down with it, so that an operator can follow; 0 trains at full speed.
         bucket_size: Elements of a gradient bucket, reduced as one; None takes Megatron's default.
@@ -96,8 +96,8 @@ class RankLaunch(BaseModel):
             the one that it has, and waits while the task trains on. Its own ``global_rank`` is beyond
             those of the world.
         resume: How the generation takes up training.
-        copy_holders: By global rank, the rank in whose memory the in-memory checkpoints of its
-            state lie; None for a rank whose state is not copied. Empty where no state is.
+        copy_holders: By global rank, the rank that holds the in-memory checkpoints of its state; None
+            for a rank without copies. Empty where no state is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -44,14 +44,14 @@ class VoteResult(_Record):
         grad_norm: L2 norm of the whole gradient, before clipping.
         num_tokens: What sums of gradients are divided by: tokens, or micro-batches where the loss
             is a mean per micro-batch.
-        is_pause_wanted: Whether some rank was asked to pause at the iteration's end.
+        is_park_wanted: Whether some rank was asked to pause at the iteration's end.
     """
 
     iteration: int
     loss: float
     grad_norm: float
     num_tokens: float
-    is_pause_wanted: bool
+    is_park_wanted: bool
 
 
 class HeldCopy(_Record):

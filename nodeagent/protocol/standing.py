@@ -1,7 +1,7 @@
-"""Where a rank stands at this moment, as seen from inside or outside: what a hang is explained by.
+"""The standing of a rank: where its training thread is at this moment, from inside or outside.
 
-A rank that waits for others is inside a collective; the one that they wait for is not, or can't say
-where it is.
+Hangs are explained by standings. A rank that waits for others is inside a collective. The culprit is
+not, or gives no answer.
 """
 
 from typing import Final, Literal
@@ -50,7 +50,8 @@ class Standing(BaseModel):
     Attributes:
         where: In a word.
         place: Innermost frame of the training thread, for instance ``step (rank/iteration.py:12)``.
-        collective: What it waits in, and who called that; empty unless ``where`` is ``collective``.
+        collective: The collective that it waits in, and its caller; empty unless ``where`` is
+            ``collective``.
         iteration: The iteration that runs; None where only the stack is known.
         phase: Phase of it.
         num_micro_batches: Micro-batches of it that are done.

@@ -23,7 +23,8 @@ from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.process_tools.clock import NodeClock
 from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
 from nodeagent.protocol.regroup import Position
-from nodeagent.ranks.rank_files import ExitRecord, RankFiles
+from nodeagent.rank.process.process_files import ExitRecord
+from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_process import RankProcess
 from profiles.iteration_line import IterationLine, parse_iteration_line
 
@@ -133,7 +134,9 @@ class CommandRanks:
         try:
             return self.look(rank)
         except OSError as error:
-            _LOG.warning("can't take iterations from the log of %s: %s", rank.name, error)
+            _LOG.warning(
+                "cannot read iterations from a rank's log: rank=%s reason=%s", rank.name, error
+            )
             return False
 
     def _reading(self, rank: RankProcess) -> _Reading:

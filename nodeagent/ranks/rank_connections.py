@@ -1,19 +1,18 @@
-"""The node's side of ``ranks.sock``: what ranks say, and what they are told.
+"""The agent's side of ``ranks.sock``: reports from ranks, and orders to them.
 
-A rank's control connection begins with ``RankHello``; its reports are stored in the outbox and only
-then answered with ``ReportStored``, so that a rank forgets what it said no sooner than it is safe.
-A report that comes again after a reconnect is recognised by its number, which counts on when the
-process becomes another rank. A store connection carries rendezvous calls and nothing else.
+A rank's control connection begins with ``RankHello``. Its reports are stored in the outbox, and only
+then answered with ``ReportStored``: until then the rank keeps them. A report that is sent again after
+a reconnect is recognised by its number. Numbers continue when the process becomes another rank. A
+store connection carries rendezvous calls and nothing else.
 
-What a rank is told goes to its process, by pid, whatever it calls itself at the time. Requests that
-must not be lost are repeated when a rank says hello, from what is on disk: ``Halt`` for as long as
-its generation is halted, ``Join`` until it says hello as what it was told to become,
-``StopAtBoundary`` always. That is also so at the hello of a rank that has just joined: it may have
-ignored a ``Halt`` of its new generation that reached it before it had become part of that. A
-``Join`` is sent once on each connection, since a rank keeps it until it can follow.
+Orders go to a process, by pid, under whatever name it has at the time. Orders that must not be lost
+are on disk and are repeated at each hello: ``Halt`` while its generation is halted, ``Join`` until the
+rank says hello under its new name, ``StopAtBoundary`` always. They are repeated also at the hello of
+a rank that has just joined: a ``Halt`` of its new generation may have reached it too early, and was
+ignored then. A ``Join`` is sent once on each connection, since a rank keeps it until it can follow.
 
-Reports of a rank that was started for an earlier run of the controller are answered but not passed
-on: the present controller would take them for its own task's.
+Reports of ranks of an earlier run of the controller are answered but not passed on. The present
+controller would take them for reports of its own task.
 """
 
 import asyncio
@@ -144,10 +143,10 @@ class RankConnections:
         try:
             await self._take_all(channel)
         except ProtocolError as error:
-            _LOG.warning("closed a connection of pid %d: %s", channel.peer_pid, error)
+            _LOG.warning("rank connection closed: pid=%d reason=%s", channel.peer_pid, error)
         except OSError as error:
             # Not stored, so not answered: the rank connects again and repeats.
-            _LOG.error("can't store what pid %d reports: %s", channel.peer_pid, error)
+            _LOG.error("cannot store a rank's report: pid=%d reason=%s", channel.peer_pid, error)
         finally:
             channel.close()
             self._relay.drop(channel)
@@ -174,7 +173,7 @@ class RankConnections:
                         channel.end_input()
                     await peer.gone.wait()
         except TimeoutError:
-            _LOG.warning("a connection of the dead rank %d stays open", pid)
+            _LOG.warning("connection of an ended rank is still open: pid=%d", pid)
 
     def halt(self, pid: int, halt: Halt) -> None:
         """Ask a rank to park. One without a connection is asked at its hello, if that is stored."""

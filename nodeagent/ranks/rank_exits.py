@@ -1,7 +1,7 @@
-"""How a rank's process ended: found out, and stored, whatever it takes.
+"""Finds out how a rank's process ended, and stores its exit.
 
-It is known from its ``.exit`` file, since the agent is not its parent. Who sent a SIGKILL is told by
-``kill_causes``. The exit is stored together with a mark, which keeps the next agent from reporting it
+The exit comes from the ``.exit`` file, since the agent is not the parent. ``kill_causes`` finds the
+sender of a SIGKILL. The exit is stored together with a mark, which keeps the next agent from reporting it
 again if this one dies before it has removed the rank's files.
 """
 
@@ -17,9 +17,10 @@ from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.pidfd import wait_ended
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
+from nodeagent.rank.process.process_files import ExitRecord
 from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.kill_causes import KillCauses
-from nodeagent.ranks.rank_files import ExitRecord, RankFiles
+from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_process import RankProcess
 from nodeagent.ranks.supervisor import is_exit_expected
 
@@ -31,7 +32,7 @@ _STORE_RETRY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Witnesses:
+class ExitSources:
     """Who else knows of the end of a process.
 
     Attributes:
@@ -53,17 +54,17 @@ class RankExits:
         files: The ranks' directory.
         outbox: Where exits are stored.
         clock: The node's clock.
-        witnesses: Who else knows of an end.
+        sources: Other sources of information about an exit.
     """
 
     def __init__(
-        self, files: RankFiles, outbox: OutboxFile, clock: NodeClock, witnesses: Witnesses
+        self, files: RankFiles, outbox: OutboxFile, clock: NodeClock, sources: ExitSources
     ) -> None:
         self._files = files
         self._outbox = outbox
         self._clock = clock
-        self._drained, self._causes = witnesses.drained, witnesses.causes
-        self._commands = witnesses.commands
+        self._drained, self._causes = sources.drained, sources.causes
+        self._commands = sources.commands
 
     async def store(self, rank: RankProcess) -> None:
         """Wait for the end of a process, and store how it came once that is known."""
@@ -80,7 +81,7 @@ class RankExits:
         deadline = self._clock.monotonic_s() + EXIT_FILE_WAIT_S
         while (ended := self._files.exit(rank.born, rank.pid)) is None:
             if self._clock.monotonic_s() >= deadline:
-                _LOG.warning("nobody wrote how %s ended", rank.name)
+                _LOG.warning("no exit record, exit status unknown: rank=%s", rank.name)
                 break
             await asyncio.sleep(_POLL_S)
         return ended
@@ -118,7 +119,7 @@ class RankExits:
     async def _store_exit(
         self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
     ) -> None:
-        """Store an exit, whatever it takes: it is the one report that nobody repeats."""
+        """Store an exit, and retry until it is stored: no rank repeats this report."""
         mark = Mark(scope=MarkScope.EXIT, name=rank.name)
         while True:
             try:
@@ -128,7 +129,7 @@ class RankExits:
                 exit_ = self._describe_exit(rank, ended, is_out_of_memory=is_out_of_memory)
                 self._outbox.store(exit_, self._clock.wall_s(), mark)
             except OSError as error:
-                _LOG.error("can't store the exit of %s, trying again: %s", rank.name, error)
+                _LOG.error("cannot store an exit, will retry: rank=%s reason=%s", rank.name, error)
                 await asyncio.sleep(_STORE_RETRY_S)
             else:
                 return

@@ -1,14 +1,10 @@
-"""The files of a node's ranks: ``ranks/<task>.<generation>.<global_rank>`` and one of six endings.
+"""The directory ``ranks/`` of a node's state directory: the files of all its ranks.
 
-``.log`` is what the rank prints. Who forks a rank, the template or a cold start, writes ``.json``
-right after the fork and ``.exit`` when it reaped the rank, both atomically. They are what the next
-agent adopts from. The agent writes ``.launch``, from which a cold rank starts; its presence tells a
-cold rank from a warm one. The rank writes ``.stack`` when it is asked for its stacks by a signal, and
-``.attached`` before a command's program goes on as one that speaks for itself. These five go once the
-exit is stored in the outbox; logs of ended ranks are kept for the newest ``NUM_LOGS_KEPT``.
-
-A process that becomes another rank keeps the files it was born with. The agent then writes into
-its ``.json`` what it has become; whoever forked it is long done with that file.
+Names and contents of one process's files are in ``nodeagent.rank.process.process_files``. A process
+that becomes another rank keeps the file names of its first rank. The agent then writes the new
+rank into its ``.json``; the process that forked the rank does not write that file again. All files
+of an ended rank but its log go once its exit is stored in the outbox. Logs of ended ranks are kept
+for the newest ``NUM_LOGS_KEPT``.
 
 This module reads and writes files and decides nothing.
 """
@@ -19,9 +15,15 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.rank.process.process_files import (
+    ExitRecord,
+    ProcessFiles,
+    StartRecord,
+    replace_file,
+)
 from nodeagent.ranks.supervisor import RankKey, key_of
 
 _LOG = logging.getLogger(__name__)
@@ -33,22 +35,14 @@ _FATAL: Final = "Fatal Python error: "
 _MODULES: Final = re.compile(r"Extension modules: .*\(total: \d+\)$")
 
 
-class RankRecord(BaseModel):
-    """Content of ``.json``: a process that was started.
+class RankRecord(StartRecord):
+    """Content of ``.json`` as the agent keeps it.
 
     Attributes:
-        launch: What it was started as.
-        pid: The process.
-        start_ticks: When it began; with the pid it names a process for good.
-        became: The newest rank that it was told to go on as; None if it is what it was born as.
-        log_begin: Bytes that its log had then: what is before was said as another rank.
+        became: The newest rank that the process became; None if it is still its first rank.
+        log_begin: Bytes that its log had then: earlier lines belong to another rank.
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    launch: RankLaunch
-    pid: int
-    start_ticks: int
     became: RankLaunch | None = None
     log_begin: int = 0
 
@@ -68,20 +62,8 @@ class RankRecord(BaseModel):
         return key_of(self.present)
 
 
-class ExitRecord(BaseModel):
-    """Content of ``.exit``: how a process ended."""
-
-    model_config = ConfigDict(frozen=True)
-
-    pid: int
-    exit_code: int | None = None
-    signal: int | None = None
-    is_core_dumped: bool = False
-    wall_s: float
-
-
 class RankFiles:
-    """The directory ``ranks/`` of one state directory. Every key is one that a rank is born with."""
+    """The directory ``ranks/`` of one state directory. Keys name the first rank of a process."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -89,12 +71,12 @@ class RankFiles:
 
     def log(self, key: RankKey) -> Path:
         """Return where the rank's stdout and stderr go."""
-        return self._path(key, ".log")
+        return self.of(key).log
 
     def records(self, known: Container[str] = ()) -> list[RankRecord]:
         """Return every record whose stem is not in ``known``.
 
-        One that can't be read is moved aside and logged.
+        An unreadable record is moved aside and logged.
         """
         found = []
         for path in sorted(self.directory.glob("*.json")):
@@ -105,19 +87,23 @@ class RankFiles:
             except FileNotFoundError:
                 continue
             except ValidationError as error:
-                _LOG.error("moved %s aside: %s", path, error.errors()[0]["msg"])
+                _LOG.error(
+                    "rank record unreadable, moved aside: file=%s reason=%s",
+                    path,
+                    error.errors()[0]["msg"],
+                )
                 path.rename(path.with_suffix(".bad"))
         return found
 
     def record(self, key: RankKey) -> RankRecord | None:
-        """Return the record of the process that was born as ``key``, if there is one."""
+        """Return the record of the process with the first rank ``key``, if there is one."""
         try:
-            return RankRecord.model_validate_json(self._path(key, ".json").read_bytes())
+            return RankRecord.model_validate_json(self.of(key).start.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
 
     def rename(self, record: RankRecord, launch: RankLaunch) -> RankRecord:
-        """Record that the process became the rank of ``launch``; return what stands there now.
+        """Record that the process became the rank of ``launch``; return the new record.
 
         Raises:
             OSError: It can't be written; the old record stands.
@@ -125,27 +111,27 @@ class RankFiles:
         log = self.log(record.born)
         size = log.stat().st_size if log.exists() else 0
         renamed = record.model_copy(update={"became": launch, "log_begin": size})
-        _write_atomically(self._path(record.born, ".json"), renamed)
+        replace_file(self.of(record.born).start, renamed)
         return renamed
 
     def is_cold(self, key: RankKey) -> bool:
         """Return whether the rank was started without the template."""
-        return self._path(key, ".launch").exists()
+        return self.of(key).launch.exists()
 
     def is_attached(self, key: RankKey) -> bool:
-        """Return whether the rank is a command whose program speaks for itself."""
-        return self._path(key, ".attached").exists()
+        """Return whether the rank is a command with a program that has attached."""
+        return self.of(key).attached.exists()
 
     def write_launch(self, launch: RankLaunch) -> Path:
         """Write what a cold rank is to be; return the file."""
-        path = self._path(key_of(launch), ".launch")
-        _write_atomically(path, launch)
+        path = self.of(key_of(launch)).launch
+        replace_file(path, launch)
         return path
 
     def exit(self, key: RankKey, pid: int) -> ExitRecord | None:
-        """Return how the process ended, once that is written; an older process's file is none."""
+        """Return how the process ended, once that is written. An older process's file does not count."""
         try:
-            ended = ExitRecord.model_validate_json(self._path(key, ".exit").read_bytes())
+            ended = ExitRecord.model_validate_json(self.of(key).exit.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
         return ended if ended.pid == pid else None
@@ -156,10 +142,12 @@ class RankFiles:
 
     def retire(self, key: RankKey) -> None:
         """Remove what is left of an ended rank, except its log; drop logs that are too old."""
-        for suffix in (".json", ".exit", ".launch", ".stack", ".attached"):
-            self._path(key, suffix).unlink(missing_ok=True)
+        for path in self.of(key).temporary:
+            path.unlink(missing_ok=True)
         ended = [
-            path for path in self.directory.glob("*.log") if not _beside(path, ".json").exists()
+            path
+            for path in self.directory.glob("*.log")
+            if not ProcessFiles(self.directory, path.name.removesuffix(".log")).start.exists()
         ]
         ended.sort(key=lambda path: path.stat().st_mtime)
         for path in ended[:-NUM_LOGS_KEPT]:
@@ -167,10 +155,11 @@ class RankFiles:
 
     def stack(self, key: RankKey) -> Path:
         """Return where the rank's fault handler writes stacks."""
-        return self._path(key, ".stack")
+        return self.of(key).stack
 
-    def _path(self, key: RankKey, suffix: str) -> Path:
-        return self.directory / f"{key.stem}{suffix}"
+    def of(self, key: RankKey) -> ProcessFiles:
+        """Return the files of one process."""
+        return ProcessFiles(self.directory, key.stem)
 
 
 def tail_of(path: Path, num_bytes: int = TAIL_BYTES, begin: int = 0) -> str:
@@ -208,13 +197,3 @@ def last_words(text: str, num_bytes: int = TAIL_BYTES) -> str:
         return lines[-1].encode()[-num_bytes:].decode("utf-8", "ignore")
     cut_off = [head for head in heads if head in lines]
     return "".join([*cut_off, *reversed(kept)])
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name.removesuffix(path.suffix) + suffix)
-
-
-def _write_atomically(path: Path, content: BaseModel) -> None:
-    scratch = path.with_name(path.name + ".tmp")
-    scratch.write_text(content.model_dump_json())
-    scratch.replace(path)

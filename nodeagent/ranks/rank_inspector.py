@@ -30,7 +30,7 @@ from nodeagent.ranks.rank_process import RankProcess
 _LOG = logging.getLogger(__name__)
 
 DUMP_SIGNAL: Final = signal.SIGUSR2
-"""What ranks let their fault handler listen to (``nodeagent.rank.agent_link.own_standing``)."""
+"""What ranks let their fault handler listen to (``nodeagent.rank.agent_link.training_stacks``)."""
 
 _POLL_S: Final = 0.01
 _DUMP_LIMIT_S: Final = 0.3
@@ -84,7 +84,7 @@ class RankInspector:
         try:
             self._outbox.store(inspected, self._clock.wall_s())
         except OSError as error:
-            _LOG.error("can't store where %s stands: %s", rank.name, error)
+            _LOG.error("cannot store an inspection: rank=%s reason=%s", rank.name, error)
 
     async def _ask(self, rank: RankProcess, limit_s: float) -> Standing | None:
         """Return what the rank says, None if it says nothing; a stopped one is not asked."""

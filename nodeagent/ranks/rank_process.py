@@ -1,8 +1,7 @@
 """One rank's process, from its start until its exit is stored.
 
-It has two names. ``key`` is the rank that it is now, by which the controller speaks of it; ``name``
-is made of the rank that it was born as and its pid, and never changes: marks, and with them the
-count of its reports, go by that one.
+It has two names. ``key`` is its present rank: the controller uses it. ``name`` is made of its first
+rank and its pid, and never changes: marks, and with them the numbers of its reports, use it.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from nodeagent.ranks.rank_files import RankRecord
 from nodeagent.ranks.supervisor import RankKey
 
 NUM_BUSY: Final = 10
-"""Newest iterations whose median tells how long a rank's own computing takes."""
+"""Newest iterations in the median of a rank's own computing time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +112,7 @@ class RankProcess:
             stop(self.pidfd)
 
     def release(self) -> None:
-        """Let go of the process, whose exit is stored, and tell who waits for that."""
+        """Let go of the process after its exit was stored, and wake the waiters."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None

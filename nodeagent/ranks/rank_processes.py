@@ -25,7 +25,7 @@ from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.ranks.rank_exits import RankExits, Witnesses
+from nodeagent.ranks.rank_exits import ExitSources, RankExits
 from nodeagent.ranks.rank_files import RankFiles, RankRecord
 from nodeagent.ranks.rank_process import RankProcess, open_running
 from nodeagent.ranks.supervisor import Adoption, RankKey, judge_record, key_of
@@ -48,7 +48,7 @@ class RankProcesses:
         outbox: OutboxFile,
         clock: NodeClock,
         spawn: Spawn,
-        witnesses: Witnesses,
+        sources: ExitSources,
     ) -> None:
         """Take what is needed to watch.
 
@@ -57,14 +57,14 @@ class RankProcesses:
             outbox: Where starts and exits are stored.
             clock: The node's clock.
             spawn: Starts the watching of one rank.
-            witnesses: Who else knows of an end.
+            sources: Other sources of information about an exit.
         """
         self._files = files
         self._outbox = outbox
         self._clock = clock
         self._spawn = spawn
-        self._causes, self.commands = witnesses.causes, witnesses.commands
-        self._exits = RankExits(files, outbox, clock, witnesses)
+        self._causes, self.commands = sources.causes, sources.commands
+        self._exits = RankExits(files, outbox, clock, sources)
         self._by_pid: dict[int, RankProcess] = {}
         self._launched_at: dict[RankKey, float] = {}
 
@@ -160,7 +160,7 @@ class RankProcesses:
         """
         record = self._files.rename(rank.record, launch)
         self._outbox.advance(MarkScope.START, key_of(launch).stem)
-        _LOG.info("%s goes on as %s", rank.name, record.key.stem)
+        _LOG.info("process became another rank: process=%s rank=%s", rank.name, record.key.stem)
         rank.record = record
         rank.busy_s.clear()  # it may get another share of the batch
 
@@ -187,7 +187,7 @@ class RankProcesses:
                 command.is_attached = True
                 return command
             if self._clock.monotonic_s() >= deadline:
-                _LOG.warning("%s has no record", key.process(hello.pid))
+                _LOG.warning("rank has no start record: rank=%s", key.process(hello.pid))
                 return None
             await asyncio.sleep(_POLL_S)
         rank = self._by_pid.get(hello.pid)
@@ -222,7 +222,7 @@ class RankProcesses:
                 for rank in ranks:
                     await rank.exited.wait()
         except TimeoutError:
-            _LOG.warning("some ranks survive SIGKILL")
+            _LOG.warning("some ranks survived SIGKILL")
         return [rank for rank in ranks if not rank.exited.is_set()]
 
     def _command_above(self, key: RankKey, pid: int) -> RankProcess | None:

@@ -80,7 +80,7 @@ class RankStarter:
         if launch.command is not None:
             await self._start_process(launch, self._launcher.start_command)
         elif reason := await self._fork(launch, run_id):
-            _LOG.warning("starting %s cold: %s", key.stem, reason)
+            _LOG.warning("cold start: rank=%s reason=%s", key.stem, reason)
             await self._start_process(launch, self._launcher.start_cold)
         if (asked_away := self._asked_away(launch, run_id)) is not None:
             # It may be running by now; under another run it is a foreign rank.

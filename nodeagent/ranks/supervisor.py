@@ -1,4 +1,4 @@
-"""What to do with the ranks of a node: whom to kill, start, continue, adopt; what an exit means.
+"""Decides about the ranks of a node: which to kill, start, continue and adopt. Pure.
 
 Pure functions from facts (the ranks that live, the marks of the outbox, what ``/proc`` says) to
 decisions. They send no signal, read no file and know no clock; ``processes`` and ``commands`` carry
@@ -6,16 +6,15 @@ the decisions out.
 
 The rules:
 
-- A task's *fence* is the newest generation that was asked to start here. An older one is refused.
-- Whatever else lives of the task when a generation starts is killed: older generations, but for
-  the processes that become ranks of the new one or wait beside it, and ranks of an earlier run of
-  the controller whatever their number.
-- New ranks start when those have ended, since they take their places. A process that becomes
-  another rank waits for nobody: its memory is its own, and what it does next is of a generation
-  that the left-out ranks have no part in.
-- A rank is started, or taken over by a process, once per generation, also if the command comes
+- A task's *fence* is the newest generation that was ordered to start here. An older one is refused.
+- When a generation starts, all other processes of the task are killed: older generations, except
+  the processes that become its ranks or its spares, and all ranks of an earlier run of the
+  controller.
+- New ranks start after these have ended, since they need the workers. A process that becomes another
+  rank starts at once: it has its memory already, and the ended ranks are not in its generation.
+- A rank is started, or taken over by a process, once per generation, also if the command arrives
   again after the agent was replaced.
-- A rank that a newer generation or a stop asked away exits *expectedly*.
+- An exit that a newer generation or a stop has ordered is *expected*.
 """
 
 from collections.abc import Collection, Iterable, Sequence

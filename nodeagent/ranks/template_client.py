@@ -120,7 +120,12 @@ class TemplateClient:
             if began is not None and self._clock.monotonic_s() - began > HEALTHY_AFTER_S:
                 num_failures = 0
             num_failures += 1
-            _LOG.warning("no template (%d of %d): %s", num_failures, MAX_FAILURES, reason)
+            _LOG.warning(
+                "template start failed: attempt=%d of=%d reason=%s",
+                num_failures,
+                MAX_FAILURES,
+                reason,
+            )
             if num_failures >= MAX_FAILURES:
                 self.give_up(f"the template failed {num_failures} times: {reason}")
                 return
@@ -169,7 +174,7 @@ class TemplateClient:
         """Return a connection to a template that is ready to fork; start one where none lives."""
         record = self._read_record()
         if record is not None and record.code_dir != str(code_dir()):
-            _LOG.info("ending the template of other code in %s", record.code_dir)
+            _LOG.info("stopping the template of another code version: dir=%s", record.code_dir)
             if is_running(record.pid, record.start_ticks):
                 await _end_process(record.pid)
             record = None
@@ -232,7 +237,7 @@ class TemplateClient:
             self._lose()
 
     def _begin(self, channel: LineChannel, hello: TemplateHello) -> None:
-        _LOG.info("template %d is ready, imports took %.2f s", hello.pid, hello.import_s)
+        _LOG.info("template ready: pid=%d import_s=%.2f", hello.pid, hello.import_s)
         self._on_ready()
         self._channel = channel
         self._settled.set()
@@ -277,6 +282,6 @@ async def _end_process(pid: int) -> None:
         async with asyncio.timeout(END_LIMIT_S):
             await wait_ended(pidfd)
     except TimeoutError:
-        _LOG.warning("process %d survives SIGKILL", pid)
+        _LOG.warning("process survived SIGKILL: pid=%d", pid)
     finally:
         os.close(pidfd)

@@ -198,7 +198,11 @@ class AgentCommands:
                 if launch.prepares_for is None or isinstance(error, OSError):
                     errors[launch.global_rank] = str(error)
                 else:
-                    _LOG.warning("%s does not wait: %s", key_of(launch).stem, error)
+                    _LOG.warning(
+                        "cannot keep process as spare: rank=%s reason=%s",
+                        key_of(launch).stem,
+                        error,
+                    )
             else:
                 self._hub.join(rank.pid, launch)
         return errors

@@ -1,8 +1,8 @@
-"""The agent's side of ``agent.sock``: one controller at a time, and short looks from the node itself.
+"""The agent's side of ``agent.sock``: one controller at a time, and short queries from its own node.
 
 The newest ``Attach`` wins and the session before it is closed; an older term of the same run and
 another protocol version are refused in words. After ``Welcome`` come the held reports in order,
-then what happens. Reports are not queued here: each session walks through the outbox with a cursor
+then new reports as they come. Reports are not queued here: each session walks through the outbox with a cursor
 of its own, so a slow controller costs no memory. Heartbeats are skipped while it does not read.
 
 Rule for "full": a controller that leaves ``MAX_OUTGOING`` results and rendezvous calls unread is
@@ -58,7 +58,7 @@ class Services(Protocol):
     """What a session needs of the agent."""
 
     def status(self) -> AgentStatus:
-        """Return what the agent is and what runs on its node."""
+        """Return the agent's identity and the ranks on its node."""
 
     def heartbeat(self) -> Heartbeat:
         """Return what changes from one moment to the next."""
@@ -110,11 +110,11 @@ class Gate:
             if line is not None:
                 await self._open(channel, line)
         except TimeoutError:
-            _LOG.warning("closed a connection that said nothing")
+            _LOG.warning("connection closed: it sent no message")
         except ProtocolError as error:
-            _LOG.warning("closed a connection: %s", error)
+            _LOG.warning("connection closed: reason=%s", error)
         except OSError as error:
-            _LOG.warning("lost a connection: %s", error)
+            _LOG.warning("connection lost: reason=%s", error)
         finally:
             channel.close()
 
@@ -144,17 +144,17 @@ class Gate:
             self._refuse(channel, reason)
             return
         if self._session is not None:
-            _LOG.info("another controller connection takes over")
+            _LOG.info("session replaced by a newer controller connection")
             self._session.abort()
         self._services.attached(attach)
         session = self._session = _Session(channel, self._services, self._outbox)
-        _LOG.info("attached: run %s, term %d", attach.run_id, attach.term)
+        _LOG.info("controller attached: run=%s term=%d", attach.run_id, attach.term)
         try:
             await session.run(attach.last_seq)
         finally:
             if self._session is session:
                 self._session = None
-                _LOG.info("the controller's connection ended")
+                _LOG.info("controller connection ended")
 
     def _refusal(self, attach: Attach) -> str | None:
         node, outbox = self._services.status().node, self._outbox.outbox
@@ -165,7 +165,7 @@ class Gate:
         return None
 
     def _refuse(self, channel: LineChannel, reason: str) -> None:
-        _LOG.warning("refused a controller: %s", reason)
+        _LOG.warning("controller refused: reason=%s", reason)
         channel.send(Refuse(reason=reason))
 
     def _wake(self) -> None:
@@ -190,7 +190,7 @@ class _Session:
 
     def send(self, message: BaseModel) -> None:
         if len(self._outgoing) >= MAX_OUTGOING:
-            _LOG.warning("dropped a controller that does not read")
+            _LOG.warning("controller dropped: it does not read")
             self.abort()
             return
         self._outgoing.append(message)
@@ -220,7 +220,7 @@ class _Session:
         except* (_SessionOverError, OSError):
             pass  # the connection ended, which is no news to anybody here
         except* ProtocolError as group_of_one:
-            _LOG.warning("closed the controller's connection: %s", group_of_one.exceptions[0])
+            _LOG.warning("controller connection closed: reason=%s", group_of_one.exceptions[0])
 
     def _welcome(self) -> Welcome:
         status = self._services.status()

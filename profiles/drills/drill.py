@@ -1,8 +1,8 @@
-"""What a drill is: a fault that can be staged without a GPU, and what should be seen of it.
+"""A drill: a fault that can be staged without a GPU, and its expected outcome.
 
-Names of statuses, severities, methods and actions are those of the paper (arXiv 2401.00134, table 1
-and section 4); ``straggler``, ``unreachable`` and ``takeover`` are no faults but what operators are
-told instead.
+Statuses, severities, methods and actions have the names of the paper (arXiv 2401.00134, table 1
+and section 4). ``straggler``, ``unreachable`` and ``takeover`` are no faults: operators get a
+notice.
 """
 
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ Action = Literal["none", "reattempt", "restart", "reconfigure"]
 Culprit = Literal["rank", "node", "task", "none"]
 Ending = Literal["resolved", "held", "unharmed"]
 """``resolved``: cured, iterations are committed again. ``held``: the task waits for its operator.
-``unharmed``: training went on all the time, and no incident was opened."""
+``unharmed``: training continued all the time, and no incident was opened."""
 
 
 Needs = Literal["process", "call", "loop"]
-"""What a rank's program must be: ``process``: any; ``call``: one that attaches and tells its iterations;
-``loop``: a training loop that Unicron runs."""
+"""The program that a rank needs: ``process``: any; ``call``: a program that attaches and reports
+its iterations; ``loop``: a training loop that Unicron runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What should be seen of a drill.
+    """The expected outcome of a drill.
 
     Attributes:
-        status: Of the table of faults; ``straggler``, ``unreachable`` or ``takeover`` where operators
-            are only told; ``none`` where nothing is to be seen.
-        severity: SEV1, SEV2 or SEV3; ``none`` where no incident is opened.
-        method: The detector that sees it as it is staged here; None where nobody needs to.
-        action: What cures it.
-        culprit: What is named: the very rank, its node, or its task as a whole.
+        status: A status of the table of faults. ``straggler``, ``unreachable`` or ``takeover``: a
+            notice only. ``none``: no sign at all.
+        severity: SEV1, SEV2 or SEV3; ``none`` if no incident is opened.
+        method: The detector of the fault as it is staged; None if no detector is needed.
+        action: The action that cures it.
+        culprit: The named place: the rank itself, its node, or the whole task.
         ending: How it ends.
-        says: Words that the reason must have, where the status does not say what happened.
-        found_by: Probe whose finding must be among the evidence, beside what is seen of the rank.
+        says: Words that the reason must contain, if the status alone says too little.
+        found_by: Probe whose finding must be among the evidence, beside the rank's own.
     """
 
     status: str
@@ -80,11 +80,11 @@ class Drill:
     Attributes:
         family: Its name on the command line.
         title: For menus.
-        breaks: What it breaks, and how: what is real about it and what is staged.
-        target: What it needs.
-        expected: What should be seen.
-        needs: What the program of the rank must be.
-        option: ``(key, value)`` that tells it from others of its family, if there are others.
+        breaks: The staged fault in words: the real parts and the staged parts.
+        target: The kind of target.
+        expected: The expected outcome.
+        needs: The program that its rank needs.
+        option: ``(key, value)`` that distinguishes it in its family; None if it is alone there.
         needs_namespaces: Whether it can be run only where each node has a network of its own.
     """
 

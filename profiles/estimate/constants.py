@@ -1,7 +1,7 @@
 """The fitted constants: how much of the data sheet software reaches.
 
-They are kept in ``profiles/data/throughput/constants.json``, as ``profiles.estimate.fit`` found them on the
-published measurements. What is known well enough without a fit is a named number beside its use.
+``profiles/data/throughput/constants.json`` keeps them; ``benchmarks/throughput_fit.py`` fits them
+to the published measurements. A number that needs no fit is a named constant beside its use.
 """
 
 import json
@@ -23,13 +23,13 @@ class Constants:
         matmul_blackwell: The same.
         link: Share of NVLink that tensor-parallel collectives reach.
         hidden_tensor: Share of tensor and pipeline traffic that Megatron-Core hides.
-        hidden_data: Share of data-parallel traffic that Megatron-Core hides, where there is time to.
+        hidden_data: Share of data-parallel traffic that Megatron-Core hides, if there is time.
         square_bytes: Memory traffic for each weight of attention, forward, where it is not flash.
         straggle: Relative slowdown for each doubling of the number of nodes.
         fixed_s: Seconds of an iteration that nothing shortens: clipping, logging, data.
         deepspeed: Factor of time of Megatron-DeepSpeed.
-        deepspeed_layer_s: What a layer and micro-batch cost there whatever their size: launches of
-            unfused kernels, and ranks that wait for each other.
+        deepspeed_layer_s: Seconds per layer and micro-batch there, independent of their size:
+            launches of unfused kernels, and ranks that wait for each other.
     """
 
     matmul_ampere: float

@@ -42,7 +42,7 @@ def input_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> floa
 
 
 def layer_activation_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> float:
-    """Return what a layer keeps of one micro-batch where it is not computed again in full, bytes."""
+    """Return the bytes that a layer keeps of a micro-batch without full recomputation."""
     elements = setup.tokens(shape) * shape.hidden
     tp = setup.layout.tp
     whole = tp if stack.sequence_parallel else 1

@@ -1,7 +1,8 @@
 """What a GPU and its links can do at best, from the vendor's data sheets.
 
-Rates are of one GPU and one direction. ``net_bytes_per_s`` is what the node's adapters give each GPU
-in the reference designs: DGX A100 eight HDR at 200 Gbit/s, DGX H100 and later eight NDR at 400 Gbit/s.
+Rates are of one GPU and one direction. ``net_bytes_per_s`` is what the node's adapters give each
+GPU in the reference designs: DGX A100 eight HDR at 200 Gbit/s, DGX H100 and later eight NDR at 400
+Gbit/s.
 """
 
 import re

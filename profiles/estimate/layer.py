@@ -1,8 +1,8 @@
 """Time of one transformer layer, and of the output layer, for one micro-batch on one GPU.
 
-A matrix product takes its operations at a share of the peak, plus the traffic of its operands: small
-ones are slow because of the second term. Everything else in a layer is bound by memory and counted
-in passes over the activations. Tensor-parallel collectives are counted as rings.
+A matrix product takes its operations at a share of the peak, plus the traffic of its operands:
+small ones are slow because of the second term. Everything else in a layer is bound by memory and
+counted in passes over the activations. Tensor-parallel collectives are counted as rings.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class LayerTime:
     collective_s: float
 
 
-class Machine:
+class GpuSpeed:
     """How fast one kind of GPU works, with its links, for given constants."""
 
     def __init__(self, gpu: Gpu, constants: Constants, *, is_fp8: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from profiles.estimate.gpu_memory import available_bytes, needed_bytes, stage_layers
 from profiles.estimate.iteration_time import iteration_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 from profiles.layout import Layout
@@ -53,14 +53,14 @@ class Estimate:
 
 
 def best(
-    shape: DecoderShape, request: LayoutRequest, stack: Stack, machine: Machine
+    shape: DecoderShape, request: LayoutRequest, stack: Stack, gpu_speed: GpuSpeed
 ) -> Estimate | None:
     """Return the fastest setup that fits, else the one that needs least memory.
 
     Ties go to the setup that is tried first: few tensor ranks, few stages, nothing recomputed. None
     only where the workers can't be divided as the request says.
     """
-    limit = available_bytes(machine.gpu)
+    limit = available_bytes(gpu_speed.gpu)
     fastest: Estimate | None = None
     smallest: tuple[float, TrainingSetup] | None = None
     for tried in setups(shape, request, stack):
@@ -74,12 +74,12 @@ def best(
         if tried.recompute is Recompute.FULL and request.recompute is None:
             setup = _with_fewest_recomputed(shape, tried, stack, count, limit)
             needed = needed_bytes(shape, setup, stack, count)
-        seconds = iteration_s(shape, setup, stack, machine, request.global_batch)
+        seconds = iteration_s(shape, setup, stack, gpu_speed, request.global_batch)
         if fastest is None or seconds < fastest.iteration_s:
             fastest = Estimate(setup, seconds, needed, fits=True)
     if fastest is not None or smallest is None:
         return fastest
-    seconds = iteration_s(shape, smallest[1], stack, machine, request.global_batch)
+    seconds = iteration_s(shape, smallest[1], stack, gpu_speed, request.global_batch)
     return Estimate(smallest[1], seconds, smallest[0], fits=False)
 
 

@@ -1,7 +1,8 @@
 """Published measurements as a file: one JSON object a line.
 
-The keys are those of ``profiles/data/throughput/published.jsonl``; its README tells what they mean. A null is
-unknown. ``kv_heads``, ``ffn``, ``gated`` and ``virtual_stages`` may be added where a source states them.
+The keys are those of ``profiles/data/throughput/published.jsonl``; its README explains them. A null
+is unknown. ``kv_heads``, ``ffn``, ``gated`` and ``virtual_stages`` may be added where a source
+states them.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """What the model says of a published measurement, at the layout that it names.
 
-A point states part of the truth only. What is open is searched: the fastest that fits into memory. What
-the software could do then is told by its name and its time (``stack_of``).
+A point states part of the truth only. What is open is searched: the fastest that fits into memory.
+What the software could do then is told by its name and its time (``stack_of``).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from profiles.estimate.constants import Constants
 from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.points import Point
 from profiles.estimate.shape import DecoderShape
@@ -45,7 +45,8 @@ _KNOWN: Final[dict[str, dict[tuple[int, int, int], tuple[int, int, bool]]]] = {
     "nemotron4": {(32, 6144, 48): (8, 24576, False), (96, 18432, 96): (8, 73728, False)},
 }
 """Models by name and (layers, hidden, heads): kv heads, width of the feed-forward, gate.
-Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and 2406.11704."""
+Llama 3: arXiv 2407.21783; Llama 2: arXiv 2307.09288; Nemotron-4: arXiv 2402.16819 and
+2406.11704."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class PredictionCase:
         point: The point.
         shape: Its model.
         gpu: Its hardware.
-        stack: What its software can do.
-        request: What it states of how it was trained.
+        stack: Abilities of its software.
+        request: The part of its setup that it states.
     """
 
     point: Point
@@ -77,13 +78,13 @@ class PredictionCase:
         tflops = self.point.model_tflops_per_gpu
         return None if tflops is None else tflops * 1e12 * self.request.workers
 
-    def machine(self, constants: Constants) -> Machine:
+    def gpu_speed(self, constants: Constants) -> GpuSpeed:
         """Return the hardware with these constants."""
-        return Machine(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
+        return GpuSpeed(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
 
     def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
-        found = best(self.shape, self.request, self.stack, self.machine(constants))
+        found = best(self.shape, self.request, self.stack, self.gpu_speed(constants))
         if found is None:  # more workers than samples: most of them idle
             return TrainingSetup(Layout(dp=self.request.workers)), False
         return found.setup, found.fits
@@ -91,7 +92,7 @@ class PredictionCase:
     def flops_per_s(self, setup: TrainingSetup, constants: Constants) -> float:
         """Return T of all GPUs together."""
         batch = self.request.global_batch
-        seconds = iteration_s(self.shape, setup, self.stack, self.machine(constants), batch)
+        seconds = iteration_s(self.shape, setup, self.stack, self.gpu_speed(constants), batch)
         return flops_per_s(self.shape, batch, seconds)
 
 

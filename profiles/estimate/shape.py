@@ -105,5 +105,6 @@ SHAPE_BY_NAME: Final = {
     "llama3-70b": _llama(80, 8192, 64, 28672),
     "llama3-405b": _llama(126, 16384, 128, 53248),
 }
-"""GPT-3: Brown et al., arXiv 2005.14165, table 2.1, with Megatron's padded vocabulary; 7B and 70B are the usual
-shapes of that size (24 heads of 85 would not suit 1.3B). Llama 3: arXiv 2407.21783, table 3."""
+"""GPT-3: Brown et al., arXiv 2005.14165, table 2.1, with Megatron's padded vocabulary; 7B and 70B
+are the usual shapes of that size (24 heads of 85 would not suit 1.3B). Llama 3: arXiv 2407.21783,
+table 3."""

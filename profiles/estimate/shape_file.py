@@ -3,8 +3,8 @@
     {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "gated": true,
      "seq": 8192, "vocab": 128256, "tied": false}
 
-``kv_heads`` (as many as heads), ``ffn`` (four times the width), ``gated`` (false) and ``tied`` (true) may be left
-out.
+``kv_heads`` (as many as heads), ``ffn`` (four times the width), ``gated`` (false) and ``tied``
+(true) may be left out.
 """
 
 from difflib import get_close_matches

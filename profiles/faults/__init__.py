@@ -1,1 +1,5 @@
-"""The fault catalogue: what clusters print, what it means, and which line of many is the cause."""
+"""The catalogue of faults: wordings in logs, their meaning, and the line that names the cause.
+
+Begin with ``status`` (the kinds of faults) and ``entry`` (one wording). ``catalogue`` reads the
+data files, ``excerpt`` classifies a text, ``stream`` a whole log, and ``verdict`` holds the rules.
+"""

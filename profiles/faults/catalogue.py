@@ -25,16 +25,16 @@ _DATA: Final = "data"
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that is known about what clusters print.
+    """All statuses and all wordings.
 
     Attributes:
         statuses: Every status by its name, in the order of the table.
         entries: All entries but those of Xid codes, by id.
         families: Name of the data file of each entry.
-        combinations: Signs that mean something else together.
+        combinations: Signs that have another meaning together.
         xids: NVIDIA's Xid codes.
         screen: Finds the entries that are worth trying on a line.
-        vetoes: Entries that take back what others say about the same line.
+        vetoes: Entries that take back other entries of the same line.
     """
 
     statuses: Mapping[str, Status]

@@ -1,4 +1,4 @@
-"""Entries of the catalogue: what a line may say, and how much it weighs.
+"""Entries of the catalogue: one wording each, and its weight.
 
 An entry holds the wording of one fault, or wording that makes other lines harmless. Its
 *precedence* says which other entries it yields to.
@@ -18,19 +18,19 @@ class Entry(BaseModel):
 
     Attributes:
         id: Its name; unique.
-        status: What an excerpt is about if this entry decides.
-        precedence: What it yields to.
+        status: The verdict's status if this entry decides.
+        precedence: Its weight against other entries.
         patterns: Regular expressions. One that begins with ``^`` is anchored behind the prefixes
-            of the line (time, host, rank), the others are searched for in the whole line.
-        unless: Regular expressions that make the entry say nothing about a line.
+            of the line (time, host, rank). Any other is searched for in the whole line.
+        unless: Regular expressions of lines that the entry ignores.
         is_case_sensitive: Whether upper and lower case differ.
-        is_generic: Whether any other entry that names a fault in the same line knows better.
-        vetoes: Of a veto: the precedences it takes out of its line; empty for all.
-        relieves: Of a relief: the precedences it takes back.
-        direction: Of a relief: where the lines are that it takes back.
-        reach: Of a relief: how many lines away they may be.
+        is_generic: Whether any other entry that names a fault in the same line replaces it.
+        vetoes: Of a veto: the precedences that it takes out of its line; empty for all.
+        relieves: Of a relief: the precedences that it takes back.
+        direction: Of a relief: the side on which it takes lines back.
+        reach: Of a relief: the number of lines it reaches.
         source: Vendor document or public repository of the wording.
-        response: What an operator does first; empty for what the status says.
+        response: The operator's first step; empty for the response of the status.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,7 +59,7 @@ class Entry(BaseModel):
 
     @property
     def is_veto(self) -> bool:
-        """Whether it only takes back what others say about the same line."""
+        """Whether it only takes back other entries of the same line."""
         return self.precedence in {Precedence.VETO, Precedence.SOFT}
 
     @cached_property
@@ -74,16 +74,16 @@ _PARTS_OF_A_FAULT: Final = frozenset(
 
 
 class Combination(BaseModel):
-    """Signs that mean something else together.
+    """Signs that have another meaning together.
 
     Attributes:
         id: Its name; unique among entries too.
         needs: Entry ids, alternatives joined by ``|``; a sign of each must be there.
         in_order: Whether they must come in this order.
-        drops: Entry ids whose signs count no more.
-        status: What they mean together; None if the combination only drops.
-        precedence: What the combined sign yields to.
-        source: Where this is known from.
+        drops: Entry ids whose signs no longer count.
+        status: Their status together; None if the combination only drops signs.
+        precedence: The weight of the combined sign.
+        source: The document that describes it.
         response: As for entries.
     """
 

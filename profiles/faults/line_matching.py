@@ -1,8 +1,8 @@
 """Which entries of the catalogue a line speaks for.
 
 Logs repeat themselves: without its digits, a line is one of a few shapes, and what a shape can't
-match is remembered. So most lines cost one translation and one look-up; patterns are tried only on
-lines that hold what they need, and what makes a line harmless only on lines that say something. In
+match is remembered. So most lines cost one translation and one look-up. A pattern is tried only on
+lines that hold its literals. Vetoes are tried only on lines that match an entry. In
 a long log, lines of a shape that has said the same many times are mostly taken to say it again.
 """
 
@@ -51,7 +51,8 @@ class Matcher:
 
         Args:
             catalogue: What is known.
-            is_long: Whether the log is long, so that of lines that repeat themselves a sample will do.
+            is_long: Whether the log is long, so that of lines that repeat themselves a sample will
+                do.
         """
         self._catalogue = catalogue
         self._series = TrainingSeries()
@@ -70,7 +71,7 @@ class Matcher:
         shape_of = self._shapes.shape_of
         skipped = 0
         for number, line in enumerate(lines, start=first_number):
-            # Nine lines of ten end here: what is not done here is what makes a log fast to read.
+            # Nine lines of ten end here, so every step here slows down the reading of a log.
             shape = shape_of(line)
             if shape is IDLE or (shape is NUMBERS and not self._is_due(number)):
                 continue

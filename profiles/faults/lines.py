@@ -1,7 +1,7 @@
 """Lines as logs hold them: colours, prefixes of launchers and shippers, times of many kinds.
 
-A line is reduced in two steps. Its *text* is the line without colours; its *body* is the text
-behind whatever says when, where and by whom it was written. Nothing here knows what a fault is.
+A line is reduced in two steps. Its *text* is the line without colours; its *body* is the
+text behind the prefixes (time, host, process). Nothing here knows what a fault is.
 """
 
 import re

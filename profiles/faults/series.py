@@ -1,7 +1,7 @@
 """Training numbers: losses that are not finite or leave their level, iterations that take too long.
 
-Progress lines of different trainers differ in everything but the names of their numbers, so names are
-looked for, not formats. Levels are medians over a window: one odd value moves nothing.
+Progress lines of different trainers differ in everything but the names of their numbers, so names
+are looked for, not formats. Levels are medians over a window: one odd value moves nothing.
 """
 
 import math
@@ -47,7 +47,8 @@ _SKIPPED: Final = re.compile(r"skipp(?:ed|ing)(?!\s*iterations:\s*0)|overflow", 
 _SCALE_USED_UP: Final = re.compile(
     r"loss scale: 1\.0 \|.{0,80}number of skipped iterations:\s+[1-9]"
 )
-"""Iterations are skipped although the loss scale is as small as it gets: Megatron-LM's training.py."""
+"""Iterations are skipped although the loss scale is as small as it gets: Megatron-LM's
+training.py."""
 _EXPLAINED: Final = re.compile(
     r"checkpoint|sav(?:e|ing)|eval|valid|compil|warm-?up|profil", re.IGNORECASE
 )

@@ -1,9 +1,9 @@
 """The verdict: which of many signs is the cause.
 
-The order of ``Precedence`` is the decision rules; what is left to do here is what an order can't
-say: lines that take others back, signs that mean something together, links that flap, and the
-cases in which time decides. The order of the text is not the order of time: moments are compared
-where both lines have one of the same clock, else the earlier line counts as earlier.
+The order of ``Precedence`` is most of the decision rules. This module has the rules that an order
+can't express: lines that take back other lines, combinations of signs, links that flap, and cases
+in which time decides. Lines need not be in the order of time. Moments are compared if
+both lines have one of the same clock; otherwise the earlier line counts as earlier.
 """
 
 from bisect import bisect_right
@@ -99,7 +99,7 @@ def _relieve(signs: Sequence[Sign]) -> list[Sign]:
 
 
 def _joined(ranges: Iterable[range]) -> list[range]:
-    """Return as few ranges as hold the same lines: a storm takes back the same thousands of times."""
+    """Return the fewest ranges of the same lines: a storm takes back a line thousands of times."""
     joined: list[range] = []
     for each in sorted(ranges, key=_start):
         if joined and each.start <= joined[-1].stop:
@@ -119,7 +119,7 @@ def _start(lines: range) -> int:
 
 
 def _reach(relief: Sign) -> range:
-    """Return the lines of which ``relief`` takes back what they say."""
+    """Return the lines that ``relief`` takes back."""
     entry = relief.entry
     match entry.direction:
         case "before":
@@ -178,7 +178,7 @@ def _as_ranked(sign: Sign) -> Sign:
 
 
 def _without_transients(signs: list[Sign]) -> list[Sign]:
-    """Drop what training has survived: warnings about sockets, and exceptions that ended nothing."""
+    """Drop signs that training survived: socket warnings, and exceptions that ended nothing."""
     progress = [sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS]
     if len(progress) < _MIN_PROGRESS:
         return signs
@@ -208,7 +208,7 @@ def _after_recovered_numbers(signs: list[Sign]) -> list[Sign]:
 
 
 def _without_late_deaths(ranked: list[Sign]) -> list[Sign]:
-    """Drop deaths that came after a collective's timeout by the clock: the timeout is their cause."""
+    """Drop deaths after a collective's timeout, by the clock: the timeout caused them."""
     timeouts = [sign for sign in ranked if sign.entry.precedence is Precedence.TIMEOUT]
     if not timeouts:
         return ranked

@@ -1,7 +1,8 @@
 """NVIDIA's Xid codes: which status a code stands for, and when its line says something else.
 
-The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in fatal
-and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that caused them.
+The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in
+fatal and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that
+caused them.
 """
 
 import re
@@ -39,9 +40,9 @@ class XidCode(BaseModel):
     Attributes:
         number: The code.
         mnemonic: The driver's name of it.
-        name: What it means.
-        action: The vendor's immediate action; empty where the table states none.
-        status: What it stands for.
+        name: Its meaning.
+        action: The vendor's immediate action; empty if the table states none.
+        status: The status it stands for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

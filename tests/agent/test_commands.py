@@ -291,7 +291,7 @@ async def test_a_file_that_is_no_program_is_an_exit_in_words(
 
 ATTACHED = """
     import os, threading, time
-    from nodeagent.public.attach import attach
+    from nodeagent.public import attach
     monitor = attach()
     assert attach() is monitor and monitor.is_attached
     for i in range(1, 4):

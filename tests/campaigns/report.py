@@ -51,7 +51,7 @@ they are on their way have tests of their own (`tests/ranks/test_memory.py`, `te
 seed: cases of a kind differ in the rank that is lost and in what follows. The columns of rungs
 count regroups; a case with two faults has two, and is run again where the second one comes to nothing,
 since less was reduced when the first one struck. A survivor is *stuck* if it has not parked after ten
-seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/groups/wake.py`), and is replaced.
+seconds: it waits in an operation that gloo has forgotten (`nodeagent/rank/groups/halting.py`), and is replaced.
 
 {table}
 

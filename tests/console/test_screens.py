@@ -72,7 +72,7 @@ def screens_of_the_console() -> set[type]:
     found: set[type] = set()
     unseen: list[type] = [Screen]
     while unseen:
-        derived = unseen.pop().__subclasses__()
+        derived: list[type] = unseen.pop().__subclasses__()
         unseen += derived
         found |= {each for each in derived if each.__module__.startswith("console.")}
     bases = {base for each in found for base in each.__mro__[1:]}

@@ -33,7 +33,9 @@ def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoR
     """A rank is killed, then a node is lost, while the other task is far from its end."""
     log = tmp_path_factory.mktemp("main") / "events.jsonl"
     drills = ("--drill", "kill-rank@3", "--drill", "lose-node@7")
-    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "18", *drills)
+    path = str(log.with_name("log.jsonl"))
+    logs = ("--log-level", "debug", "--log-format", "json", "--log-file", path)
+    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "18", *drills, *logs)
 
 
 @pytest.fixture(scope="session")

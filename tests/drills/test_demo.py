@@ -69,6 +69,40 @@ def test_both_faults_are_named_and_healed(main_job: DemoRun) -> None:
         assert sum(computed) <= 24, "both tasks have twelve in an iteration"
 
 
+def test_the_log_tells_what_each_edge_did(main_job: DemoRun) -> None:
+    rooms = {str(line["logger"]).split(".")[1] for line in main_job.log}
+    assert rooms >= {"api", "fleet", "server", "store"}
+    assert all({"ts", "level", "logger", "message"} <= line.keys() for line in main_job.log)
+    by_message = {str(line["message"]): line for line in main_job.log}
+    for message, keys in (
+        ("server is ready", {"cluster", "socket"}),
+        ("journal opened", {"path", "bytes"}),
+        ("API is listening", {"socket"}),
+        ("agent copied", {"node", "version", "files"}),
+        ("session opened", {"node", "agent", "pid", "ranks"}),
+        ("contact lost", {"node", "reason"}),
+        ("command sent", {"node", "command", "kind", "task", "generation"}),
+        ("instruction carried out", {"instruction", "cause", "task", "generation", "nodes"}),
+        ("timer set", {"timer", "after_s"}),
+        ("rendezvous file opened", {"task", "generation", "path"}),
+        ("server stopped", {"cluster"}),
+    ):
+        assert keys <= by_message[message].keys(), message
+    assert by_message["contact lost"]["node"] == "n2", "the node that a drill takes away"
+    assert {line["level"] for line in main_job.log} >= {"debug", "info", "error"}
+
+
+def test_the_log_has_no_secrets_and_no_control_characters(main_job: DemoRun) -> None:
+    texts = [value for line in main_job.log for value in line.values() if isinstance(value, str)]
+    assert all(text.isprintable() for text in texts)
+    assert not any("PRIVATE KEY" in text or "ssh-ed25519" in text for text in texts)
+
+
+def test_without_log_options_a_run_prints_its_progress_alone(out_of_sight: DemoRun) -> None:
+    assert not out_of_sight.log
+    assert not [line for line in out_of_sight.stderr.splitlines() if not line.startswith("[")]
+
+
 def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
     plans: Any = main_job.outcome["plans"]
     # When the first task has finished, the other may grow into its workers for its last iterations.

@@ -31,6 +31,8 @@ class DemoRun:
     events: list[Record]
     stdout: str
     stderr: str
+    log: list[Record]
+    """The JSON lines of ``log.jsonl`` beside the event log, where the run was to write it."""
 
     def of_kind(self, kind: str) -> list[Record]:
         """Return the event log's lines of one kind."""
@@ -76,11 +78,15 @@ def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:
         check=False,
         env={**os.environ, "TMPDIR": str(tmp)},
     )
-    events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return DemoRun(
         code=finished.returncode,
         outcome=json.loads(finished.stdout) if finished.stdout else {},
-        events=events,
+        events=_records(log),
         stdout=finished.stdout,
         stderr=finished.stderr,
+        log=_records(log.with_name("log.jsonl")),
     )
+
+
+def _records(path: Path) -> list[Record]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -49,8 +49,8 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.standing import Standing
-from nodeagent.rank.agent_link.own_standing import allow_dumps
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.agent_link.training_stacks import dump_stacks_on_signal
+from nodeagent.rank.process.process_files import ProcessFiles
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -142,7 +142,7 @@ class FakeRank:
     def run(self) -> int:
         """Follow the script; return the exit code."""
         if self._script.has_dumps:
-            allow_dumps(RankFiles.of(Path(self._path).parent, self._rank).stack)
+            dump_stacks_on_signal(ProcessFiles.of(Path(self._path).parent, self._rank).stack)
         if self._script.store_key:
             self._get_from_store()
         due = time.monotonic()  # noqa: TID251 - a process of its own, without a clock to inject

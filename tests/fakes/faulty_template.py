@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process import template
-from nodeagent.rank.process.imports import import_training_program
+from nodeagent.rank.process.warm_imports import import_training_program
 from tests.fakes.fault_points import (
     Contribution,
     Fault,
@@ -115,7 +115,7 @@ def _break(fault: Fault) -> None:
 
 def _linger() -> None:
     around = _RANK.dependencies
-    while not (around.halted.is_set() or around.control.is_pause_requested):
+    while not (around.halted.is_set() or around.control.is_park_requested):
         time.sleep(_LOOK_S)
 
 
@@ -170,7 +170,7 @@ def _plant_in_iteration() -> None:
     from megatron.core.optimizer import ChainedOptimizer
 
     from nodeagent.rank.iteration import (  # noqa: PLC0415
-        accumulate,
+        accumulation,
         gradients,
         iteration_phases,
         ledger,
@@ -181,7 +181,7 @@ def _plant_in_iteration() -> None:
     iterations, buckets = iteration_phases.Iterations, reduction.Reduction
     _wrap(iterations, "__init__", after=lambda made, *_: setattr(_RANK, "iterations", made))
     _wrap(
-        accumulate.Accumulation, "_forward_step", before=_here("forward"), after=_here("backward")
+        accumulation.Accumulation, "_forward_step", before=_here("forward"), after=_here("backward")
     )
     _wrap(ledger.Ledger, "count", after=_here("counted"))
     _wrap(
@@ -219,16 +219,16 @@ def _plant_in_iteration() -> None:
 def _plant_around_it() -> None:
     from nodeagent.rank import checkpoint  # noqa: PLC0415
     from nodeagent.rank.agent_link import rendezvous_store  # noqa: PLC0415
-    from nodeagent.rank.checkpoint import directory, saving  # noqa: PLC0415
+    from nodeagent.rank.checkpoint import checkpoint_directory, saving  # noqa: PLC0415
     from nodeagent.rank.groups import parallel_groups  # noqa: PLC0415
     from nodeagent.rank.iteration import reduction  # noqa: PLC0415
     from nodeagent.rank.process import rank_main  # noqa: PLC0415
-    from nodeagent.rank.state import memory_checkpoints, rank_state, shards  # noqa: PLC0415
-    from nodeagent.rank.training import train  # noqa: PLC0415
+    from nodeagent.rank.state import memory_checkpoints, rank_state, shard_distribution  # noqa: PLC0415
+    from nodeagent.rank.training import training_loop  # noqa: PLC0415
 
     _wrap(
         rank_main._Process,
-        "take_part",
+        "run_generation",
         before=lambda process, launch: _RANK.enter(process._socket_path.parent, launch),
     )
     _wrap(
@@ -238,12 +238,12 @@ def _plant_around_it() -> None:
         after=lambda _, iteration, *__: _RANK.passes("copied", iteration),
     )
     _wrap(saving, "write_part", after=_here("written"))
-    _wrap(directory.CheckpointDirectory, "publish", before=_here("publishing"))
+    _wrap(checkpoint_directory.CheckpointDirectory, "publish", before=_here("publishing"))
     _wrap(parallel_groups.Groups, "_make", before=_here("forming"))
     _wrap(rendezvous_store.AgentStore, "set", after=_here("introduced"))
     _wrap(parallel_groups.Groups, "form", after=_here("formed"))
     rank_state._CHUNK_BYTES = _CHUNK_BYTES  # type: ignore[misc]
-    shards._PIECE_BYTES = _CHUNK_BYTES  # type: ignore[misc]
+    shard_distribution._PIECE_BYTES = _CHUNK_BYTES  # type: ignore[misc]
     chunks = rank_state._chunks
 
     def chunks_with_points(tensors: Iterable[Any]) -> Iterator[list[Any]]:
@@ -261,11 +261,11 @@ def _plant_around_it() -> None:
         before=lambda _, transfer, __: _RANK.passes("sending", transfer.iteration),
     )
     _wrap(reduction.Reduction, "share", before=_here("sharing"))
-    _wrap(train, "resume_from_peers", after=_here("resumed"))
+    _wrap(training_loop, "resume_from_peers", after=_here("resumed"))
     _wrap(
-        train.Training,
+        training_loop.Training,
         "__init__",
-        after=lambda _, __, dependencies: setattr(_RANK, "surroundings", dependencies),
+        after=lambda _, __, dependencies: setattr(_RANK, "dependencies", dependencies),
     )
 
 

@@ -1,25 +1,29 @@
-"""A controller in a process of its own, so that it can be killed without its nodes.
+"""A controller server in a process of its own, so that it can be killed without its nodes.
 
-Standard input is one line of JSON, a ``Remit``. Announcements go to the event log; nothing else is
-printed. It ends when its tasks have, or when it is killed.
+Standard input is one line of JSON, a ``Remit``. Announcements go to the event log, and notes to
+standard error. The process ends when its task has ended, or when it is killed.
 """
 
 import asyncio
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
+from typing_extensions import override
 
 from controller.clock import SystemClock
-from controller.core.instructions import Announce, AnswerRequest, CarryOutDrill
+from controller.core.instructions import Announce
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskSpec
 from controller.fleet.address import NodeAddress
-from controller.server.controller import Controller, ControllerConfig
+from controller.server.announcements import AnnouncementObserver
+from controller.server.controller_config import ControllerConfig
+from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.rank_launches import TaskProgram
-from controller.store.event_log import EventLog
+from controller.server.server_hooks import ServerHooks
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec
 
@@ -38,22 +42,13 @@ class Remit:
 REMIT: TypeAdapter[Remit] = TypeAdapter(Remit)
 
 
-class _Audience:
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self.changed = asyncio.Event()
+class _Notes(AnnouncementObserver):
+    """Prints lines that do not come from the core."""
 
-    def hear(self, at: float, announcement: Announce) -> None:
-        self._log.append(at, announcement)
-
-    def answer(self, answer: AnswerRequest) -> None:
-        pass
-
-    def state_changed(self) -> None:
-        self.changed.set()
-
-    def carry_out(self, drill: CarryOutDrill) -> None:
-        raise AssertionError(f"nobody asked for {drill}")
+    @override
+    def observe(self, at: float, announcement: Announce) -> None:
+        if announcement.kind == "note":
+            sys.stderr.write(f"{announcement.source}: {announcement.text}\n")
 
 
 async def _run(remit: Remit) -> None:
@@ -61,17 +56,15 @@ async def _run(remit: Remit) -> None:
     # Nobody hangs here: what a busy machine puts aside for a while is no incident.
     policy = Policy(is_auto_heal=True, hang_floor_s=10.0)
     config = ControllerConfig(remit.addresses, [remit.task], programs, policy)
-    audience = _Audience(EventLog(remit.event_log))
-
-    def note(source: str, text: str) -> None:
-        sys.stderr.write(f"{source}: {text}\n")
-
-    controller = Controller(config, remit.journal, SystemClock(), note)
+    # A socket of its own: that of a killed controller is still there.
+    socket = remit.journal.parent / f"{os.getpid()}.sock"
+    places = ServerPlaces(remit.journal.parent, socket, remit.event_log)
+    hooks = ServerHooks(observers=[_Notes()])
+    server = ControllerServer("lone", config, places, SystemClock(), hooks)
     async with asyncio.TaskGroup() as group:
-        service = group.create_task(controller.run(audience, audience))
-        while controller.state.tasks[remit.task.task].phase is not TaskPhase.FINISHED:
-            audience.changed.clear()
-            await audience.changed.wait()
+        service = group.create_task(server.run())
+        while server.state.tasks[remit.task.task].phase is not TaskPhase.FINISHED:
+            await server.next_change()
         service.cancel()
 
 

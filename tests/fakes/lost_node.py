@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from peers.nodes import lose_own_node, on_node
-from peers.processes import Herd, adopt_orphans, descendants
+from peers.machine.peer_nodes import lose_own_node, on_node
+from peers.machine.process_herd import Herd, adopt_orphans, descendants
 
 _PROGRAM = [sys.executable, "-m", "tests.fakes.lost_node"]
 

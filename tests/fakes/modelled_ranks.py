@@ -52,7 +52,7 @@ class ModelledProcess:
     is_frozen: bool = False
     is_built: bool = False
     has_resumed: bool = False
-    wants_pause: bool = False
+    wants_park: bool = False
     position: Position | None = None
     groups: Groups = field(init=False)
     rank: int = field(init=False)
@@ -77,7 +77,7 @@ class ModelledProcess:
         self.to_write, self.has_resumed = [], False
         self.groups, self.rank, self.resume = groups, rank, resume
         self.memory.enter(groups, rank, is_sharded=self.job.is_sharded, kept=resume.kept_copies)
-        self.position, self.wants_pause, self._is_paused = None, False, False
+        self.position, self.wants_park, self._is_paused = None, False, False
         self.run = self._take_part()
         self.stop = next(self.run)
 
@@ -171,7 +171,7 @@ class ModelledProcess:
     def _bring_state(self, level: int) -> Run:
         """Have the state of iteration ``level``, wherever it comes from."""
         yield from self._spread_copies(level)
-        yield from self._spread_state()
+        yield from self._broadcast_missing_state()
 
     def _share(self) -> Run:
         """What follows an update: the other replicas have made the same one."""
@@ -261,7 +261,7 @@ class ModelledProcess:
             self._to_compute = resume.shares[self._dp_rank]
 
     def _spread_copies(self, level: int) -> Run:
-        """``shards.spread_shards``, of state that is not sharded."""
+        """``shards.distribute_shards``, of state that is not sharded."""
         for shard in self.resume.shards:
             assert shard.is_copy
             cell = shard.tp_rank, shard.pp_rank
@@ -281,7 +281,7 @@ class ModelledProcess:
                 assert not self.ledger.has_state, "a copy for a rank that has the state"
                 self.state = dict(data)
 
-    def _spread_state(self) -> Run:
+    def _broadcast_missing_state(self) -> Run:
         peers = self._ranks_at(self.cell)
         sources = [rank for rank in peers if rank in self.resume.state_from]
         if not sources and any((s.tp_rank, s.pp_rank) == self.cell for s in self.resume.shards):
@@ -312,8 +312,8 @@ class ModelledProcess:
             self._forget_sums()
         ledger.phase = "accumulate"
         mine = [each for each in resume.reduced if (each.tp_rank, each.pp_rank) == self.cell]
-        unheard = ledger.reduced - {each.bucket for each in mine}
-        assert not unheard, f"holds {unheard}, of which the others were not told"
+        unknown = ledger.reduced - {each.bucket for each in mine}
+        assert not unknown, f"holds {unknown}, of which the others were not told"
         for each in sorted(mine, key=lambda one: one.bucket):
             name = f"reduced {each.bucket}"
             held = self.loss_staging if each.bucket == LOSSES else self.staging[each.bucket]
@@ -358,7 +358,7 @@ class ModelledProcess:
             self.to_write.append((self.ledger.committed, dict(self.state)))
         if not is_copying:
             self.memory.take(self.ledger.committed, dict(self.state))
-        self._is_paused = vote.is_pause_wanted
+        self._is_paused = vote.is_park_wanted
 
     def _compute(self, micro_batches: Sequence[int]) -> Run:
         if micro_batches:
@@ -384,7 +384,7 @@ class ModelledProcess:
         ledger.phase = "vote"
         speaks = self.cell == (0, layout.pp - 1) and self._dp_rank == 0
         losses = self.loss_staging if LOSSES in ledger.reduced else self.loss_sums
-        wishes = self.wants_pause, self.memory.is_busy
+        wishes = self.wants_park, self.memory.is_busy
         part = (*(losses if speaks else (0.0, 0.0)), ledger.iteration, *wishes)
         voting = self._begin("world", "vote", part)
         yield voting
@@ -397,7 +397,7 @@ class ModelledProcess:
             loss=loss,
             grad_norm=1.0,
             num_tokens=num_tokens,
-            is_pause_wanted=num_pausing > 0,
+            is_park_wanted=num_pausing > 0,
         )
         return bool(num_busy)
 
@@ -415,7 +415,7 @@ class ModelledProcess:
         ledger.commit(vote)
         ledger.has_state = True
 
-    # --- nodeagent.rank.iteration.accumulate ------------------------------------------------------------
+    # --- nodeagent.rank.iteration.accumulation ------------------------------------------------------------
 
     def _accumulate(self, micro_batches: Sequence[int]) -> Run:
         layout, ledger = self.groups.layout, self.ledger

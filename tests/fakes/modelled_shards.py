@@ -72,7 +72,7 @@ class ShardedProcess(ModelledProcess):
             for each in gathering.parts:
                 self.model = {**self.model, **each}
 
-    # --- nodeagent.rank.training.resume and nodeagent.rank.state.shards ------------------------------------------
+    # --- nodeagent.rank.training.resume and nodeagent.rank.state.shard_distribution ------------------------------------------
 
     def _bring_state(self, level: int) -> Run:
         ledger, before = self.ledger, self._partition

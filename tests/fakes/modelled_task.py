@@ -95,9 +95,9 @@ class ModelledTask:
         goal = max((each.committed for each in ledgers if each.has_state), default=0) + 1
         self._run_until(lambda each: each.ledger.has_state and each.ledger.committed >= goal)
 
-    def pause(self, which: int) -> None:
+    def park_at_boundary(self, which: int) -> None:
         """Have all ranks park at the end of an iteration, on the word of one."""
-        self.processes[which].wants_pause = True
+        self.processes[which].wants_park = True
         self._run_until(lambda each: each.run is None)
         self.is_halting = True
         assert len({each.ledger.committed for each in self.processes.values()}) == 1

@@ -25,9 +25,9 @@ from torch import distributed  # noqa: TID253
 
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.observations import CheckpointMissed
+from nodeagent.rank.groups.halting import HaltedError
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import HaltedError
-from nodeagent.rank.training.kept_state import KeptState, _Generation
+from nodeagent.rank.training.saved_state import SavedState, _Generation
 from tests.fakes.copying_ranks import (
     LAYOUT,
     FlatState,
@@ -134,14 +134,14 @@ def _run(rank: int, directory: Path, what: str) -> None:
 
 def _keeping(
     rank: int, halted: threading.Event, memory: Narrow, reported: list[CheckpointMissed]
-) -> KeptState:
+) -> SavedState:
     anything: Any = None
     control = SimpleNamespace(report=reported.append)
     around: Any = SimpleNamespace(halted=halted, control=control)
     launch: Any = launch_of(1)
     launch.task, launch.global_rank = "gpt", rank
     place = Place(rank, LAYOUT, torch.device("cpu"))
-    keeping = KeptState(anything, _STATE, around)
+    keeping = SavedState(anything, _STATE, around)
     keeping.memory = memory
     keeping._generation = _Generation(launch, place, anything, anything, anything)
     keeping.memory.enter(launch, place)

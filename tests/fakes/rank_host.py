@@ -253,7 +253,7 @@ class RankHost:
         for launch in ranks:
             self.send(launch, Halt(generation=launch.generation, broken=broken))
 
-    def pause(self, ranks: list[RankLaunch], *, completes_copies: bool = False) -> None:
+    def park_at_boundary(self, ranks: list[RankLaunch], *, completes_copies: bool = False) -> None:
         """Have these ranks park together after the running iteration."""
         for launch in ranks:
             generation = launch.generation

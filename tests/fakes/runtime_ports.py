@@ -1,7 +1,9 @@
-"""What the runtime acts on, as fakes that note every call in one list, in order."""
+"""The ports of the runtime, as a fake that records every call in one list, in order."""
 
 import asyncio
 from typing import NamedTuple
+
+from typing_extensions import override
 
 from controller.core.instructions import (
     Announce,
@@ -13,6 +15,7 @@ from controller.core.instructions import (
     RecordIterations,
     StopRanks,
 )
+from controller.ports import DrillGround, Fleet, Publisher, Tables
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
 
@@ -24,8 +27,8 @@ class Call(NamedTuple):
     arguments: tuple[object, ...] = ()
 
 
-class Ports:
-    """Fleet, audience and drill ground in one. ``calls`` holds all that was asked of them."""
+class Ports(Fleet, Publisher, DrillGround, Tables):
+    """Fleet, publisher, drill ground and tables in one. ``calls`` holds every call."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -39,50 +42,50 @@ class Ports:
         self.calls.append(Call(name, arguments))
         self.has_news.set()
 
+    @override
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
-        """Note a start."""
         self._note("start_ranks", node, launches)
 
+    @override
     def halt_ranks(self, instruction: HaltRanks) -> None:
-        """Note a halt."""
         self._note("halt_ranks", instruction)
 
+    @override
     def stop_ranks(self, instruction: StopRanks) -> None:
-        """Note a stop."""
         self._note("stop_ranks", instruction)
 
+    @override
     def inspect_ranks(self, instruction: InspectRanks) -> None:
-        """Note a look at ranks."""
         self._note("inspect_ranks", instruction)
 
+    @override
     def record(self, instruction: RecordIterations) -> None:
-        """Note iterations."""
         self._note("record", instruction)
 
+    @override
     def probe(self, instruction: ProbeNode) -> None:
-        """Note a probe."""
         self._note("probe", instruction)
 
+    @override
     def drop_rendezvous(self, task: TaskId, generation: Generation) -> None:
-        """Note the end of a rendezvous."""
         self._note("drop_rendezvous", task, generation)
 
+    @override
     def acknowledge(self, node: NodeId, seq: int) -> None:
-        """Note an acknowledgement."""
         self._note("acknowledge", node, seq)
 
-    def hear(self, at: float, announcement: Announce) -> None:
-        """Note an announcement."""
-        self._note("hear", at, announcement)
+    @override
+    def publish(self, at: float, announcement: Announce) -> None:
+        self._note("publish", at, announcement)
 
+    @override
     def answer(self, answer: AnswerRequest) -> None:
-        """Note an answer."""
         self._note("answer", answer)
 
+    @override
     def state_changed(self) -> None:
-        """Note that the state may have changed."""
         self._note("state_changed")
 
+    @override
     def carry_out(self, drill: CarryOutDrill) -> None:
-        """Note a drill."""
         self._note("carry_out", drill)

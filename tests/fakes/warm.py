@@ -10,7 +10,7 @@ import gc
 import runpy
 import sys
 
-from nodeagent.rank.process.imports import import_training_program
+from nodeagent.rank.process.warm_imports import import_training_program
 
 
 def main() -> None:

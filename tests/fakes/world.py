@@ -543,7 +543,7 @@ class World:
         if is_finished or task.stopping == run.generation:
             task.checkpoint = max(task.checkpoint, iteration)
             self._finish(run, "finished" if is_finished else "stopped")
-        elif run.wants_pause:
+        elif run.wants_park:
             run.is_stalled = True
             if not run.completes_copies or not self.copies_arrive:
                 run.lose_copies_under_way(self.random)
@@ -577,7 +577,7 @@ class World:
         self.post(HaltCarriedOut(node.name, instruction.task, instruction.generation))
         run = self.runs[instruction.task, instruction.generation]
         if instruction.at_boundary:
-            run.wants_pause = True
+            run.wants_park = True
             run.completes_copies |= instruction.completes_copies
             return
         broken = [run.ranks[number] for number in instruction.broken if number in run.ranks]

@@ -41,7 +41,7 @@ def _vote_on(iteration: int) -> VoteResult:
         loss=loss_of(iteration),
         grad_norm=1.0,
         num_tokens=768,
-        is_pause_wanted=False,
+        is_park_wanted=False,
     )
 
 
@@ -123,7 +123,7 @@ class Run:
     is_sharded: bool = False
     is_formed: bool = False
     is_stalled: bool = False
-    wants_pause: bool = False
+    wants_park: bool = False
     completes_copies: bool = False
     """Whether the pause waits for copies that are on their way."""
     has_copies_under_way: bool = False

@@ -5,7 +5,7 @@ from math import prod
 
 from hypothesis import given, strategies as st
 
-from nodeagent.rank.tensors.boxes import boxes_of_run
+from nodeagent.rank.tensors.tensor_boxes import boxes_of_run
 
 sizes = st.lists(st.integers(1, 5), max_size=4)
 

@@ -18,7 +18,7 @@ LEVEL = 3
 
 def vote(iteration: int) -> VoteResult:
     return VoteResult(
-        iteration=iteration, loss=1.0, grad_norm=1.0, num_tokens=1, is_pause_wanted=False
+        iteration=iteration, loss=1.0, grad_norm=1.0, num_tokens=1, is_park_wanted=False
     )
 
 

@@ -112,7 +112,7 @@ class RegroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.task.is_intact)
     @rule(which=someone)
     def all_pause_after_the_iteration(self, which: int) -> None:
-        self.task.pause(which % len(self.task.processes))
+        self.task.park_at_boundary(which % len(self.task.processes))
 
     @rule(which=someone | none())
     def checkpoint_is_written(self, which: int | None) -> None:
@@ -300,7 +300,7 @@ def as_if_voted(position: Position) -> Position:
         loss=1.0,
         grad_norm=1.0,
         num_tokens=1.0,
-        is_pause_wanted=False,
+        is_park_wanted=False,
     )
     is_waiting = position.phase == "vote" and position.vote is None
     return position.model_copy(update={"vote": vote}) if is_waiting else position

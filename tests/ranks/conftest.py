@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.protocol.rank_launch import TrainingSpec
-from nodeagent.rank.process.imports import import_training_program
+from nodeagent.rank.process.warm_imports import import_training_program
 from profiles.model import ModelShape
 from tests.fakes.rank_host import FAULTY_TEMPLATE, RankHost, rank_host
 

@@ -140,7 +140,7 @@ def test_all_ranks_say_what_one_of_them_has_found(
 ) -> None:
     steps = [Step(do="blind", ranks=[1]), LOAD]
     outcome = ranks.run(Case(training=trained, layout=TWO_STAGES, steps=steps, generation=2))
-    told = "iter_0000003 can't be loaded: it is not there for this rank, or may not be read; checkpoint_dir"
+    told = "iter_0000003 can't be loaded: it is missing on this rank's node, or unreadable there;"
     assert all("CheckpointError: rank 1: " in found.error for found in outcome.all)
     assert all(told in found.error for found in outcome.all)
     assert "iter_0000003" in names_in(trained)
@@ -274,9 +274,12 @@ def test_full_disk_costs_a_checkpoint_and_nothing_else(
     first, second = outcome.all
     assert first.saved == []
     assert first.waited == second.waited == [False, False]
-    assert "ERROR checkpoint of iteration 2 was not saved: [Errno 27] File too large" in second.log
+    assert (
+        "checkpoint was not saved; training goes on: iteration=2 reason=[Errno 27] File too large"
+        in second.log
+    )
     assert f"make room in {directory_of(training)}" in second.log
-    assert "checkpoint of iteration 3 given up: not saved by rank 1" in first.log
+    assert "checkpoint is given up: iteration=3 reason=not saved by rank 1" in first.log
     assert [iteration for iteration, _ in first.missed] == [2, 3]
     assert "File too large" in first.missed[0][1]
     assert second.missed == []
@@ -289,7 +292,7 @@ def test_full_disk_on_rank_0_is_no_different(
     case = Case(training=training, steps=[TRAIN, SAVE, TRAIN], file_size_limit=50_000)
     outcome = ranks.run_well(case)
     assert outcome.first.waited == [False]
-    assert "checkpoint of iteration 1 was not saved" in outcome.first.log
+    assert "checkpoint was not saved; training goes on: iteration=1" in outcome.first.log
     assert names_in(training) == []
 
 
@@ -317,7 +320,7 @@ def test_rank_without_a_part_is_not_waited_for_for_ever(
     steps = [TRAIN, Step(do="begin", ranks=[0]), Step(do="wait", ranks=[0]), TRAIN, SAVE]
     case = Case(training=training, layout=TWO_STAGES, steps=steps, give_up_s=2)
     outcome = ranks.run_well(case)
-    assert "checkpoint of iteration 1 given up: no part of rank 1" in outcome.first.log
+    assert "checkpoint is given up: iteration=1 reason=no part of rank 1" in outcome.first.log
     assert outcome.first.saved == [2]
     assert names_in(training) == ["iter_0000002"]
 
@@ -328,7 +331,7 @@ def test_checkpoint_that_comes_too_soon_is_skipped(
     late = [Step(do="begin", ranks=[0]), TRAIN, Step(do="begin"), Step(do="wait"), TRAIN, SAVE]
     case = Case(training=training, layout=TWO_STAGES, steps=[TRAIN, *late], give_up_s=2)
     outcome = ranks.run_well(case)
-    skipped = "checkpoint of iteration 2 skipped: that of iteration 1 is still being written"
+    skipped = "checkpoint skipped, the last one is still being written: iteration=2 pending=1"
     assert skipped in outcome.first.log
     assert outcome.first.saved == [3]
     assert outcome.first.waited == [False, True]
@@ -340,7 +343,7 @@ def test_unfinished_checkpoint_of_an_ended_generation_is_abandoned(
 ) -> None:
     steps = [TRAIN, Step(do="begin", ranks=[0]), Step(do="rejoin"), TRAIN, SAVE]
     outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=steps))
-    assert "checkpoint of iteration 1 abandoned with its generation" in outcome.first.log
+    assert "checkpoint is abandoned with its generation: iteration=1" in outcome.first.log
     assert outcome.first.saved == [2]
     assert names_in(training) == ["iter_0000002"]
     assert load(ranks, training, generation=3) == 2
@@ -359,7 +362,7 @@ def test_directory_that_is_none_gives_one_error_on_all_ranks(
             found.error
         )
     outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE]))
-    assert "checkpoint of iteration 1 was not saved" in outcome.first.log
+    assert "checkpoint was not saved; training goes on: iteration=1" in outcome.first.log
 
 
 def test_another_model_or_seed_is_refused_by_name(
@@ -370,7 +373,10 @@ def test_another_model_or_seed_is_refused_by_name(
         other = trained.model_copy(update=change)
         outcome = ranks.run(Case(training=other, layout=TWO_STAGES, steps=[LOAD], generation=2))
         for found in outcome.all:
-            assert f"iter_0000003 is of another {what}; use another checkpoint_dir" in found.error
+            assert (
+                f"iter_0000003 was made with another {what}; use another checkpoint_dir"
+                in found.error
+            )
     assert load(ranks, trained, generation=3) == 3
 
 

@@ -1,4 +1,4 @@
-"""Drills in real ranks: what the node and the peers see of them."""
+"""StagedFaults in real ranks: what the node and the peers see of them."""
 
 import signal
 

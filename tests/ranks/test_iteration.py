@@ -25,7 +25,7 @@ def only_rank(layout: Layout) -> Iterator[Lazy]:
     """Make rank 0 of a layout whose collectives hear nobody else."""
     torch = import_module("torch")
     place = import_module("nodeagent.rank.groups.rank_place").Place(0, layout, torch.device("cpu"))
-    with import_module("nodeagent.rank.groups.unconnected").unconnected(place):
+    with import_module("nodeagent.rank.groups.placeholder_groups").placeholder_groups(place):
         yield place
 
 
@@ -46,7 +46,7 @@ def iterations_of(place: Lazy, ledger: Ledger, max_grad_norm: float = 0.0) -> La
             prepare_grads=lambda: False, step_with_ready_grads=lambda: True, zero_grad=lambda: None
         ),
     )
-    nothing = module.Interruptions(lambda _: None, lambda loss, *_: loss, lambda: None)
+    nothing = module.IterationHooks(lambda _: None, lambda loss, *_: loss, lambda: None)
     iterations = module.Iterations(loop, ledger, nothing)
     iterations.enter(
         place, import_module("nodeagent.rank.groups.parallel_groups").data_parallel_group()
@@ -66,7 +66,7 @@ def test_gradients_are_divided_by_tokens_and_shortened_to_the_bound(
     with only_rank(Layout()) as place:
         iterations = iterations_of(place, ledger, most)
         iterations.step(
-            VoteResult(iteration=5, loss=2.0, grad_norm=norm, num_tokens=10, is_pause_wanted=False)
+            VoteResult(iteration=5, loss=2.0, grad_norm=norm, num_tokens=10, is_park_wanted=False)
         )
     [scaled] = iterations._loop.chunks[0].scales
     assert scaled == pytest.approx(scale / 10)
@@ -86,7 +86,7 @@ def test_what_is_copied_to_host_memory_is_complete_before_anything_changes_it(
         loop.before_step = lambda _: done.append("the program's hook")
         loop.optimizer.step_with_ready_grads = lambda: done.append("the update")
         iterations.step(
-            VoteResult(iteration=5, loss=2.0, grad_norm=1.0, num_tokens=10, is_pause_wanted=False)
+            VoteResult(iteration=5, loss=2.0, grad_norm=1.0, num_tokens=10, is_park_wanted=False)
         )
     assert done[1:] == ["waits", "the program's hook", "the update"]
 

@@ -236,7 +236,7 @@ def test_a_sharded_state_goes_on_without_ranks_that_leave_at_a_boundary(
     host.start(ranks)
     record = host.record(ranks[0])
     host.wait_for(lambda: 2 in record.loss_by_iteration)
-    host.pause(ranks, completes_copies=True)
+    host.park_at_boundary(ranks, completes_copies=True)
     positions = {launch.global_rank: host.wait_for_position(launch) for launch in ranks}
     before = record.loss_by_iteration
     newest = max(before)
@@ -282,8 +282,8 @@ def test_ranks_complete_their_copies_before_they_park() -> None:
         assert (rank["is_halted"], rank["has_waited"]) == (False, False)
     # One that has no memory for a copy says so to the other, who does not wait either.
     for what, stage, reason in (
-        ("narrow", "1", "no host memory for it: "),
-        ("full", "0", "no room for that of rank 0: "),
+        ("narrow", "1", "no host memory for the copy: "),
+        ("full", "0", "no memory for the copy of rank 0: "),
     ):
         for rank in said[what]:
             assert 1 in rank["held"][stage]
@@ -314,6 +314,6 @@ def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> No
     assert 3 in without["held"]["0"]
     assert 3 in without["held"]["1"]
     assert without["missed"][0] == 5
-    assert without["missed"][1].startswith("no host memory for it: ")
+    assert without["missed"][1].startswith("no host memory for the copy: ")
     # Two iterations that protect against one loss each both stay, until newer copies are complete.
     assert said["kept"] == [[3, 5, 6], [6, 7]]

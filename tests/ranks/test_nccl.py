@@ -211,7 +211,7 @@ def test_a_group_of_others_is_no_group() -> None:
     others = import_module("torch").distributed.GroupMember.NON_GROUP_MEMBER
     assert groups._make(made, lambda: others) == others
     assert (groups._made, made[0].group) == ([], None)
-    made[0].cut()
+    made[0].halt()
 
 
 @pytest.mark.parametrize(("backend", "is_cut"), [("gloo", True), ("nccl", False)])
@@ -222,7 +222,7 @@ def test_a_rank_that_parks_wakes_its_peers_with_gloo_alone(backend: str, *, is_c
     )
     groups = parallel.Groups(SimpleNamespace(close=lambda: None), place, backend)
     groups.wake_peers()
-    assert groups._is_cut is is_cut
+    assert groups._is_halted is is_cut
 
 
 class Table:
@@ -367,7 +367,7 @@ class Work:
 
 
 def wait(monkeypatch: pytest.MonkeyPatch, work: Any, *, is_halted: bool = False) -> None:  # noqa: ANN401
-    wake = import_module("nodeagent.rank.groups.wake")
+    wake = import_module("nodeagent.rank.groups.halting")
     torch = import_module("torch")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
@@ -391,6 +391,6 @@ def test_a_collective_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_once_halted_nothing_is_asked_of_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
-    halted = import_module("nodeagent.rank.groups.wake").HaltedError
+    halted = import_module("nodeagent.rank.groups.halting").HaltedError
     with pytest.raises(halted):
         wait(monkeypatch, object(), is_halted=True)

@@ -349,7 +349,7 @@ def test_a_process_that_does_not_recover_will_not_go_on(
     alone = ranks[0].model_copy(update={"generation": 2, "layout": Layout(), "continues": ref})
     host.join(ranks[0], alone)
     raised = host.wait_for_raise(alone)
-    assert (raised.exception_type, raised.is_in_collective) == ("OutlivedError", False)
+    assert (raised.exception_type, raised.is_in_collective) == ("CannotRejoinError", False)
     assert "overlap_grad_reduce = False" in raised.message
 
 
@@ -378,7 +378,10 @@ MISTAKES = {
     "ends on import": ("raise SystemExit(2)", "importing mine raised SystemExit"),
     "no function": ("def bild(context): ...", "has no function build"),
     "not a function": ("build = 3", "can't call build"),
-    "no loop": ("def build(context): return 3", "returned int; it must return a nodeagent.rank"),
+    "no loop": (
+        "def build(context): return 3",
+        "returned int; it must return a nodeagent.public.Loop",
+    ),
     "no chunks": ("return replace(loop, chunks=[])", "the loop has 0 chunks"),
     "not wrapped": (
         "return replace(loop, chunks=[loop.chunks[0].module])",
@@ -405,7 +408,7 @@ MISTAKES = {
     ),
     "other number of micro-batches": (
         "return replace(loop, num_micro_batches=7)",
-        "num_micro_batches of the loop is 7, that of the task 4",
+        "num_micro_batches of the loop is 7, but 4 in the task",
     ),
     "no samples": ("return replace(loop, seq_length=0)", "seq_length 0 is less than 1"),
     "negative norm": ("return replace(loop, max_grad_norm=-1)", "max_grad_norm -1 is negative"),
@@ -417,7 +420,7 @@ MISTAKES = {
         """
     batches = (loop.micro_batch(i, 0) for i in range(1, 100))
     return replace(loop, micro_batch=lambda iteration, index: next(batches))""",
-        "micro_batch(1, 0) gave other tensors when it was asked for again",
+        "micro_batch(1, 0) returned other tensors in its second call",
     ),
     "communicates": (
         """
@@ -430,7 +433,7 @@ MISTAKES = {
         """
     loop.optimizer.config.clip_grad = 1.0
     return loop""",
-        "uses what the loop can't train with: clip_grad = 1.0",
+        "uses options that the loop can't train with: clip_grad = 1.0",
     ),
 }
 

@@ -64,7 +64,7 @@ def trials(warm_faulty_host: RankHost, tmp_path_factory: pytest.TempPathFactory)
 def test_run_with_a_fault_equals_the_run_without(trials: Trials, case: Case) -> None:
     outcome = trials.run(case)
     if outcome.num_stuck:
-        # Gloo may forget to wake a rank (nodeagent.rank.groups.wake), but not twice.
+        # Gloo may forget to wake a rank (nodeagent.rank.groups.halting), but not twice.
         outcome = trials.run(case)
     assert not outcome.num_stuck
 

@@ -53,7 +53,7 @@ def test_prepared_ranks_join_and_the_losses_stay(
     waiting = {launch.global_rank: host.wait_for_position(launch) for launch in spares}
     assert not any(position.has_state for position in waiting.values())
 
-    host.pause(first)
+    host.park_at_boundary(first)
     positions = {launch.global_rank: host.wait_for_position(launch) for launch in first}
     continues = {number: number for number in (*positions, *waiting)}
     parked = Parked(old, spec.num_micro_batches, positions, is_sharded=is_sharded)

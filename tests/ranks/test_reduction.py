@@ -64,7 +64,7 @@ def test_a_reduced_bucket_that_nobody_was_told_of_is_not_reduced_again(
     resume = import_module("nodeagent.rank.training.resume")
     ledger = Ledger(committed=3, has_state=True)
     ledger.begin()
-    ledger.reduced.add("unheard")
+    ledger.reduced.add("unknown")
     reduction = import_module("nodeagent.rank.iteration.reduction").Reduction(
         [chunk_of(torch, 1.0)], ledger
     )
@@ -125,7 +125,7 @@ def test_after_a_wait_for_what_never_ends_nobody_waits_for_another(
     ]
     for bucket, work in zip(reduction._buckets, works, strict=True):
         bucket.work = work
-    with pytest.raises(import_module("nodeagent.rank.groups.wake").StuckWorkError):
+    with pytest.raises(import_module("nodeagent.rank.groups.halting").StuckWorkError):
         reduction.finish()
     assert [bool(work.num_waits) for work in works] == [True, False, True]
     assert not ledger.reduced & {bucket.name for bucket in reduction._buckets}

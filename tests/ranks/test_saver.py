@@ -40,9 +40,9 @@ def order(iteration: int, layout: Layout, key: str, value: float, loss: float) -
         loss=loss, optimizer=None, files=(), blocks=(),
     )  # fmt: skip
     tensor = torch.full((4,), value)
-    block = part_of("whole").Block(key, torch.Size([4]), torch.Size([0]), tensor, True)
-    snapshot = part_of("snapshot").Snapshot((block,), lambda: None)
-    return part_of("saving").Order(manifest, snapshot, CLOCK.monotonic_s(), 0.0)
+    block = part_of("whole_model").Block(key, torch.Size([4]), torch.Size([0]), tensor, True)
+    snapshot = part_of("snapshot").HostSnapshot((block,), lambda: None)
+    return part_of("saving").SaveOrder(manifest, snapshot, CLOCK.monotonic_s(), 0.0)
 
 
 Start = Callable[..., Lazy]
@@ -54,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     torch, savers = import_module("torch"), []
 
     def start(layout: Layout, rank: int = 0, *, kind: Lazy = None, give_up_s: float = 20.0) -> Lazy:
-        kind = kind or part_of("directory").CheckpointDirectory
+        kind = kind or part_of("checkpoint_directory").CheckpointDirectory
         place = import_module("nodeagent.rank.groups.rank_place").Place(
             rank, layout, torch.device("cpu")
         )
@@ -99,7 +99,7 @@ def test_what_another_run_has_left_is_not_taken_for_a_part(start: Start, tmp_pat
     [block] = order(20, layout, "b", 0.0, loss=2.5).snapshot.blocks
     path = tmp_path / "iter_0000020"
     blocks = part_of("manifest").read_manifest(path).blocks
-    part_of("reading").Reading(path, blocks, [block]).read()
+    part_of("block_reading").BlockReading(path, blocks, [block]).read()
     assert (block.tensor == whole + 6.0).all()
     assert not list(path.glob("part_*"))
 
@@ -114,7 +114,7 @@ def test_a_directory_that_can_not_be_listed_for_once_costs_no_later_checkpoint(
 ) -> None:
     manifest = part_of("manifest")
 
-    class Flaky(part_of("directory").CheckpointDirectory):  # type: ignore[misc]
+    class Flaky(part_of("checkpoint_directory").CheckpointDirectory):  # type: ignore[misc]
         num_failures = 0
 
         def complete(self) -> Lazy:
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_given_up_is_told_with_the_reason_of_whoever_had_it
     assert first.take_missed() == []
 
 
-class Exchange:
+class KeyValueStore:
     """The store of a rank that is alone."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
         0, Layout(), import_module("torch").device("cpu")
     )
     [launch] = launches(training, Layout(), task="alone")
-    made = part_of("checkpoints").Checkpoints(launch, place, lambda: False)
+    made = part_of("task_checkpoints").Checkpoints(launch, place, lambda: False)
     for iteration in range(1, 21):
         made.note_loss(iteration, float(iteration))
     written = threading.Event()
@@ -179,18 +179,18 @@ def checkpoints(training: TrainingSpec) -> Iterator[Lazy]:
 def test_losses_after_copies_are_compared_also_when_a_fault_comes_between(
     checkpoints: Lazy,
 ) -> None:
-    store = Exchange()
+    store = KeyValueStore()
     checkpoints.recall(3, store, is_from_copies=True)
     assert checkpoints.expected_loss(4) == 4.0
     checkpoints.recall(4, store, is_from_copies=False)
     assert checkpoints.expected_loss(5) == 5.0
-    num_compared = part_of("losses").NUM_COMPARED
+    num_compared = part_of("recorded_losses").NUM_COMPARED
     checkpoints.recall(3 + num_compared, store, is_from_copies=False)
     assert checkpoints.expected_loss(4 + num_compared) is None
 
 
 def test_state_that_was_distrusted_is_not_compared_any_more(checkpoints: Lazy) -> None:
-    store = Exchange()
+    store = KeyValueStore()
     checkpoints.recall(3, store, is_from_copies=True)
     checkpoints.distrust(4, "its loss is not the recorded one")
     checkpoints.recall(4, store, is_from_copies=False)
@@ -201,7 +201,7 @@ def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
     checkpoints: Lazy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = part_of("manifest").CheckpointError
-    kind = part_of("directory").CheckpointDirectory
+    kind = part_of("checkpoint_directory").CheckpointDirectory
 
     def refuse(directory: Lazy, *_: object) -> None:
         raise error(f"{directory.path} can't be changed: Read-only file system")
@@ -209,7 +209,7 @@ def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
     monkeypatch.setattr(kind, "complete", lambda _: [(4, Path("4")), (2, Path("2"))])
     monkeypatch.setattr(kind, "candidates", lambda _: [SimpleNamespace(iteration=2)])
     monkeypatch.setattr(kind, "quarantine", refuse)
-    checkpoints.recall(4, Exchange(), is_from_copies=False)
+    checkpoints.recall(4, KeyValueStore(), is_from_copies=False)
     checkpoints._loaded = part_of("loading").Loaded(4, {})
     with pytest.raises(error, match=r"Read-only file system; its loss is not the recorded one"):
         checkpoints.distrust(5, "its loss is not the recorded one")
@@ -218,8 +218,8 @@ def test_a_wrong_checkpoint_that_can_not_be_put_away_is_told(
 def test_the_last_checkpoint_stays_though_it_comes_of_a_wrong_one(
     checkpoints: Lazy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, put_away = part_of("directory").CheckpointDirectory, []
-    checkpoints.recall(10, Exchange(), is_from_copies=False)
+    kind, put_away = part_of("checkpoint_directory").CheckpointDirectory, []
+    checkpoints.recall(10, KeyValueStore(), is_from_copies=False)
     checkpoints._loaded = part_of("loading").Loaded(10, {})
     # The wrong one was loaded, and has made way for those that followed.
     monkeypatch.setattr(kind, "complete", lambda _: [(16, Path("16")), (15, Path("15"))])
@@ -234,7 +234,7 @@ def test_the_last_checkpoint_stays_though_it_comes_of_a_wrong_one(
 def test_a_file_system_that_hangs_holds_up_no_regroup(start: Start) -> None:
     publishing, answers = threading.Event(), threading.Event()
 
-    class Hanging(part_of("directory").CheckpointDirectory):  # type: ignore[misc]
+    class Hanging(part_of("checkpoint_directory").CheckpointDirectory):  # type: ignore[misc]
         def publish(self, *arguments: Lazy) -> None:
             publishing.set()
             assert answers.wait(WAIT_S)

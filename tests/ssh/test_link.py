@@ -44,9 +44,9 @@ from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.session.local_queries import Inspect
 from tests.fakes.fake_rank import Script, launch
-from tests.fakes.fleet_ears import (
+from tests.fakes.fleet_recorder import (
     CountingClock,
-    Ears,
+    FleetRecorder,
     address_of,
     running_fleet,
     without_template,
@@ -92,8 +92,8 @@ def with_ranks(cluster: LocalCluster, tmp_path: Path) -> NodeAddress:
 
 
 @pytest.fixture
-def ears() -> Ears:
-    return Ears()
+def recorder() -> FleetRecorder:
+    return FleetRecorder()
 
 
 def num_unacknowledged(address: NodeAddress) -> int:
@@ -102,31 +102,35 @@ def num_unacknowledged(address: NodeAddress) -> int:
     return status.num_unacknowledged
 
 
-async def train(fleet: SshFleet, ears: Ears, script: Script) -> None:
+async def train(fleet: SshFleet, recorder: FleetRecorder, script: Script) -> None:
     """Have a fake rank follow ``script`` on n1."""
-    await ears.heard(NodeAttached)
+    await recorder.event(NodeAttached)
     fleet.start_ranks(N1, [launch(script)])
-    await ears.heard(Observed)
+    await recorder.event(Observed)
 
 
 # --- bootstrap -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_agent_is_put_on_an_empty_node_and_attaches(kind: ServerKind, ears: Ears) -> None:
+async def test_an_agent_is_put_on_an_empty_node_and_attaches(
+    kind: ServerKind, recorder: FleetRecorder
+) -> None:
     async with LocalCluster.start(2, 2, sshd=kind.value) as cluster:
         addresses = [without_template(node) for node in cluster.nodes]
-        async with running_fleet(addresses, ears):
-            await ears.until(lambda: {beat.node for beat in ears.of(HeartbeatReceived)} == {N1, N2})
-            attached = {event.node: event for event in ears.of(NodeAttached)}
+        async with running_fleet(addresses, recorder):
+            await recorder.until(
+                lambda: {beat.node for beat in recorder.of(HeartbeatReceived)} == {N1, N2}
+            )
+            attached = {event.node: event for event in recorder.of(NodeAttached)}
             assert attached.keys() == {N1, N2}
             for node in cluster.nodes:
                 assert not (node.state_dir / "template.log").exists()
                 event = attached[node.node]
                 assert event.agent_pid in cluster.pids(node)
                 assert event.ranks == ()
-        assert not ears.of(ContactLost)
-        assert not ears.notes
+        assert not recorder.of(ContactLost)
+        assert not recorder.notes
 
 
 async def test_a_living_agent_is_used_and_so_is_code_that_is_there_already(
@@ -135,9 +139,9 @@ async def test_a_living_agent_is_used_and_so_is_code_that_is_there_already(
     code = Path(address.state_dir) / "agent"
     attached = []
     for term in (1, 2, 3):
-        ears = Ears()
-        async with running_fleet([address], ears, term=term):
-            attached.append(await ears.heard(NodeAttached))
+        recorder = FleetRecorder()
+        async with running_fleet([address], recorder, term=term):
+            attached.append(await recorder.event(NodeAttached))
         assert [path.name for path in code.iterdir()] == [VERSION]
         (code / VERSION / "marker").touch(exist_ok=True)
         if term == 2:
@@ -148,14 +152,16 @@ async def test_a_living_agent_is_used_and_so_is_code_that_is_there_already(
     assert (code / VERSION / "marker").exists()
 
 
-async def test_a_copy_that_was_broken_off_is_replaced(address: NodeAddress, ears: Ears) -> None:
+async def test_a_copy_that_was_broken_off_is_replaced(
+    address: NodeAddress, recorder: FleetRecorder
+) -> None:
     code = Path(address.state_dir) / "agent"
     half = code / f"{VERSION}.tmp" / "nodeagent" / "old"
     half.mkdir(parents=True)
     (half / "junk.py").write_text("broken off")
     (code / f"{VERSION}.tmp" / "__main__.py").write_text("import sy")
-    async with running_fleet([address], ears):
-        await ears.heard(NodeAttached)
+    async with running_fleet([address], recorder):
+        await recorder.event(NodeAttached)
     assert [path.name for path in code.iterdir()] == [VERSION]
     copied = {
         str(path.relative_to(code / VERSION)): path.read_bytes()
@@ -166,7 +172,7 @@ async def test_a_copy_that_was_broken_off_is_replaced(address: NodeAddress, ears
 
 
 async def test_an_agent_of_another_protocol_version_is_replaced(
-    address: NodeAddress, ears: Ears
+    address: NodeAddress, recorder: FleetRecorder
 ) -> None:
     refusal = Refuse(version=PROTOCOL_VERSION + 1, reason="the controller speaks version 1")
 
@@ -176,11 +182,11 @@ async def test_an_agent_of_another_protocol_version_is_replaced(
         writer.close()
 
     old_agent = await asyncio.start_unix_server(refuse, address.agent_socket)
-    async with old_agent, running_fleet([address], ears):
-        note = await ears.noted()
-        await ears.heard(NodeAttached)
+    async with old_agent, running_fleet([address], recorder):
+        note = await recorder.noted()
+        await recorder.event(NodeAttached)
     assert note == "the agent on n1 refuses: the controller speaks version 1"
-    assert len(ears.notes) == 1
+    assert len(recorder.notes) == 1
 
 
 # --- what an operator has to mend ------------------------------------------------------------
@@ -191,7 +197,7 @@ def new_key() -> asyncssh.SSHKey:
 
 
 async def test_what_keeps_a_node_out_is_said_in_one_line(
-    address: NodeAddress, ears: Ears, tmp_path: Path
+    address: NodeAddress, recorder: FleetRecorder, tmp_path: Path
 ) -> None:
     stranger, damaged, file = tmp_path / "stranger", tmp_path / "damaged", tmp_path / "file"
     new_key().write_private_key(stranger)
@@ -234,22 +240,22 @@ async def test_what_keeps_a_node_out_is_said_in_one_line(
         ),
     }
     addresses = [replace(address, node=node, **change) for node, (change, _) in spoilt.items()]
-    async with running_fleet(addresses, ears):
-        await ears.noted(len(spoilt))
-    notes = dict(ears.notes)
+    async with running_fleet(addresses, recorder):
+        await recorder.noted(len(spoilt))
+    notes = dict(recorder.notes)
     assert notes.keys() == spoilt.keys()
     for node, (_, words) in spoilt.items():
         assert notes[node].startswith(words)
         assert "\n" not in notes[node]
-    assert not ears.events
+    assert not recorder.events
 
 
 async def test_an_agent_of_another_node_is_refused_in_its_words(
-    address: NodeAddress, ears: Ears
+    address: NodeAddress, recorder: FleetRecorder
 ) -> None:
-    async with running_fleet([address], ears):
-        await ears.heard(NodeAttached)
-    mistaken = Ears()
+    async with running_fleet([address], recorder):
+        await recorder.event(NodeAttached)
+    mistaken = FleetRecorder()
     async with running_fleet([replace(address, node=N2)], mistaken):
         assert await mistaken.noted() == "the agent on n2 refuses: this is node n1, not n2"
     assert not mistaken.events
@@ -259,78 +265,78 @@ async def test_an_agent_of_another_node_is_refused_in_its_words(
 
 
 async def test_a_cut_connection_comes_back_to_the_same_agent(
-    cluster: LocalCluster, address: NodeAddress, ears: Ears
+    cluster: LocalCluster, address: NodeAddress, recorder: FleetRecorder
 ) -> None:
-    async with running_fleet([address], ears):
-        before = await ears.heard(NodeAttached)
+    async with running_fleet([address], recorder):
+        before = await recorder.event(NodeAttached)
         await cluster.cut_connections(N1)
-        after = await ears.heard(NodeAttached, 2)
+        after = await recorder.event(NodeAttached, 2)
     assert (after.agent_id, after.agent_pid) == (before.agent_id, before.agent_pid)
-    [lost] = ears.of(ContactLost)
+    [lost] = recorder.of(ContactLost)
     assert lost.node == N1
     assert lost.reason
-    kinds = [type(event) for event in ears.events if not isinstance(event, HeartbeatReceived)]
+    kinds = [type(event) for event in recorder.events if not isinstance(event, HeartbeatReceived)]
     assert kinds == [NodeAttached, ContactLost, NodeAttached]
-    assert not ears.notes
+    assert not recorder.notes
 
 
 async def test_a_killed_agent_is_replaced_and_reports_go_on_where_they_were(
-    with_ranks: NodeAddress, ears: Ears
+    with_ranks: NodeAddress, recorder: FleetRecorder
 ) -> None:
-    async with running_fleet([with_ranks], ears) as fleet:
-        await train(fleet, ears, Script(period_s=0.02))
-        await ears.until(lambda: len(ears.seqs) >= 5)
+    async with running_fleet([with_ranks], recorder) as fleet:
+        await train(fleet, recorder, Script(period_s=0.02))
+        await recorder.until(lambda: len(recorder.seqs) >= 5)
         fleet.acknowledge(N1, 3)
-        before = ears.of(NodeAttached)[0]
+        before = recorder.of(NodeAttached)[0]
         os.kill(before.agent_pid, signal.SIGKILL)
-        after = await ears.heard(NodeAttached, 2)
-        num_seen = len(ears.seqs)
-        await ears.until(lambda: len(ears.seqs) >= num_seen + 5)
+        after = await recorder.event(NodeAttached, 2)
+        num_seen = len(recorder.seqs)
+        await recorder.until(lambda: len(recorder.seqs) >= num_seen + 5)
     assert after.agent_id != before.agent_id
     assert [(rank.task, rank.global_rank) for rank in after.ranks] == [(A, 0)]
-    assert len(ears.of(ContactLost)) == 1
-    assert ears.seqs == list(range(1, len(ears.seqs) + 1))
-    iterations = [commit.iteration for commit in ears.observations(IterationCommitted)]
+    assert len(recorder.of(ContactLost)) == 1
+    assert recorder.seqs == list(range(1, len(recorder.seqs) + 1))
+    iterations = [commit.iteration for commit in recorder.observations(IterationCommitted)]
     assert iterations == list(range(1, len(iterations) + 1))
-    assert not ears.notes
+    assert not recorder.notes
 
 
 async def test_a_lost_node_is_noted_once_and_again_only_after_it_was_back(
-    cluster: LocalCluster, address: NodeAddress, ears: Ears
+    cluster: LocalCluster, address: NodeAddress, recorder: FleetRecorder
 ) -> None:
     refused = f"connecting to n1 at 127.0.0.1:{address.port}: connection refused"
     clock = CountingClock()
-    async with running_fleet([address], ears, clock=clock):
-        before = await ears.heard(NodeAttached)
+    async with running_fleet([address], recorder, clock=clock):
+        before = await recorder.event(NodeAttached)
         await cluster.lose_node(N1)
-        await ears.heard(ContactLost)
-        assert await ears.noted() == refused
+        await recorder.event(ContactLost)
+        assert await recorder.noted() == refused
         num_reads = clock.num_reads
         await until(lambda: clock.num_reads >= num_reads + 2, "two more attempts")
-        assert len(ears.notes) == 1
+        assert len(recorder.notes) == 1
         await cluster.restore_node(N1)
-        after = await ears.heard(NodeAttached, 2)
+        after = await recorder.event(NodeAttached, 2)
         await cluster.lose_node(N1)
-        await ears.noted(2)
+        await recorder.noted(2)
     assert after.agent_id != before.agent_id
-    assert ears.notes == [(N1, refused)] * 2
+    assert recorder.notes == [(N1, refused)] * 2
 
 
 async def test_a_silent_agent_is_out_of_contact_since_it_was_last_heard(
-    address: NodeAddress, ears: Ears
+    address: NodeAddress, recorder: FleetRecorder
 ) -> None:
     clock = SystemClock()
-    async with running_fleet([address], ears, clock=clock) as fleet:
-        attached = await ears.heard(NodeAttached)
+    async with running_fleet([address], recorder, clock=clock) as fleet:
+        attached = await recorder.event(NodeAttached)
         os.kill(attached.agent_pid, signal.SIGSTOP)
         try:
             fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=False))
-            lost = await ears.heard(ContactLost)
+            lost = await recorder.event(ContactLost)
             assert clock.now() - lost.last_message_at >= 1.9  # not the moment when it was noticed
-            failed = await ears.heard(CommandFailed)
+            failed = await recorder.event(CommandFailed)
         finally:
             os.kill(attached.agent_pid, signal.SIGCONT)
-        again = await ears.heard(NodeAttached, 2)
+        again = await recorder.event(NodeAttached, 2)
     assert lost.reason == "session with the agent on n1: no answer in time"
     assert failed == CommandFailed(
         N1, "stop", A, G1, "contact was lost before the answer", is_outcome_unknown=True
@@ -341,46 +347,48 @@ async def test_a_silent_agent_is_out_of_contact_since_it_was_last_heard(
 # --- commands --------------------------------------------------------------------------------
 
 
-async def test_a_stop_that_is_carried_out_is_told(address: NodeAddress, ears: Ears) -> None:
-    async with running_fleet([address], ears) as fleet:
-        await ears.heard(NodeAttached)
+async def test_a_stop_that_is_carried_out_is_told(
+    address: NodeAddress, recorder: FleetRecorder
+) -> None:
+    async with running_fleet([address], recorder) as fleet:
+        await recorder.event(NodeAttached)
         fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=False))
-        assert await ears.heard(StopCarriedOut) == StopCarriedOut(N1, A, G1)
+        assert await recorder.event(StopCarriedOut) == StopCarriedOut(N1, A, G1)
         fleet.start_ranks(N1, [launch(Script())])
-        failed = await ears.heard(CommandFailed)
+        failed = await recorder.event(CommandFailed)
     assert (failed.node, failed.task, failed.generation) == (N1, A, G1)
     assert failed.error == "generation 1 of gpt-a was stopped"
     assert not failed.is_outcome_unknown
 
 
-async def test_drills_reach_the_rank(with_ranks: NodeAddress, ears: Ears) -> None:
-    async with running_fleet([with_ranks], ears) as fleet:
-        await train(fleet, ears, Script(period_s=0.05))
-        await ears.observed(IterationCommitted)
+async def test_drills_reach_the_rank(with_ranks: NodeAddress, recorder: FleetRecorder) -> None:
+    async with running_fleet([with_ranks], recorder) as fleet:
+        await train(fleet, recorder, Script(period_s=0.05))
+        await recorder.observed(IterationCommitted)
         fleet.inject(N1, A, RANK, RankFault(kind="raise"))
-        await ears.observed(RankRaised)
+        await recorder.observed(RankRaised)
         fleet.inject(N1, A, RANK, RankFault(kind="kill"))
-        exited = await ears.observed(RankExited)
+        exited = await recorder.observed(RankExited)
         fleet.inject(N1, A, RANK, RankFault(kind="kill"))
-        failed = await ears.heard(CommandFailed)
+        failed = await recorder.event(CommandFailed)
     assert (exited.signal, exited.is_expected) == (signal.SIGKILL, False)
     assert "no living rank" in failed.error
     assert not failed.is_outcome_unknown
 
 
 async def test_commands_out_of_contact_end_in_an_unknown_outcome(
-    cluster: LocalCluster, address: NodeAddress, ears: Ears
+    cluster: LocalCluster, address: NodeAddress, recorder: FleetRecorder
 ) -> None:
     await cluster.lose_node(N1)
-    async with running_fleet([address], ears) as fleet:
-        await ears.noted()
+    async with running_fleet([address], recorder) as fleet:
+        await recorder.noted()
         fleet.start_ranks(N1, [launch(Script())])
         fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=True))
         fleet.inject(N1, A, RANK, RankFault(kind="kill"))
         fleet.probe(ProbeNode(1, N1, (N1,)))
         fleet.acknowledge(N1, 1)
     kinds: tuple[RankCommandKind, ...] = ("start", "stop", "drill")
-    assert ears.events == [
+    assert recorder.events == [
         *(
             CommandFailed(N1, kind, A, G1, "out of contact", is_outcome_unknown=True)
             for kind in kinds
@@ -390,42 +398,42 @@ async def test_commands_out_of_contact_end_in_an_unknown_outcome(
 
 
 async def test_peers_tell_whether_a_nodes_ssh_server_answers(
-    cluster: LocalCluster, ears: Ears
+    cluster: LocalCluster, recorder: FleetRecorder
 ) -> None:
     addresses = [without_template(node) for node in cluster.nodes]
-    async with running_fleet(addresses, ears) as fleet:
-        await ears.heard(NodeAttached, 2)
+    async with running_fleet(addresses, recorder) as fleet:
+        await recorder.event(NodeAttached, 2)
         fleet.probe(ProbeNode(1, N1, (N2,)))
-        assert await ears.heard(PeerProbed) == PeerProbed(N1, N2, "answered")
+        assert await recorder.event(PeerProbed) == PeerProbed(N1, N2, "answered")
         await cluster.lose_node(N1)
         fleet.probe(ProbeNode(1, N1, (N2,)))
-        assert await ears.heard(PeerProbed, 2) == PeerProbed(N1, N2, "refused")
-        await ears.heard(ContactLost)
+        assert await recorder.event(PeerProbed, 2) == PeerProbed(N1, N2, "refused")
+        await recorder.event(ContactLost)
         fleet.probe(ProbeNode(1, N2, (N1,)))
-        assert await ears.heard(PeerProbed, 3) == PeerProbed(N2, N1, None)
+        assert await recorder.event(PeerProbed, 3) == PeerProbed(N2, N1, None)
 
 
 # --- reports ---------------------------------------------------------------------------------
 
 
 async def test_reports_are_kept_until_acknowledged_and_posted_once(
-    cluster: LocalCluster, with_ranks: NodeAddress, ears: Ears
+    cluster: LocalCluster, with_ranks: NodeAddress, recorder: FleetRecorder
 ) -> None:
     script = Script(period_s=0.0, num_iterations=5)
-    async with running_fleet([with_ranks], ears) as fleet:
-        await train(fleet, ears, script)
-        await ears.until(lambda: len(ears.seqs) == 7)
-        assert isinstance(ears.of(Observed)[0].observation, RankStarted)
+    async with running_fleet([with_ranks], recorder) as fleet:
+        await train(fleet, recorder, script)
+        await recorder.until(lambda: len(recorder.seqs) == 7)
+        assert isinstance(recorder.of(Observed)[0].observation, RankStarted)
         assert num_unacknowledged(with_ranks) == 7
         await cluster.cut_connections(N1)
-        await ears.heard(NodeAttached, 2)
-        beats = len(ears.of(HeartbeatReceived))
-        await ears.heard(HeartbeatReceived, beats + 1)
-        assert ears.seqs == [1, 2, 3, 4, 5, 6, 7]
+        await recorder.event(NodeAttached, 2)
+        beats = len(recorder.of(HeartbeatReceived))
+        await recorder.event(HeartbeatReceived, beats + 1)
+        assert recorder.seqs == [1, 2, 3, 4, 5, 6, 7]
         assert num_unacknowledged(with_ranks) == 7
         fleet.acknowledge(N1, 5)
         await until(lambda: num_unacknowledged(with_ranks) == 2, "the reports up to 5 are dropped")
-    later = Ears()  # a controller whose journal has none of them, in the same run
+    later = FleetRecorder()  # a controller whose journal has none of them, in the same run
     async with running_fleet([with_ranks], later, term=2):
         await later.until(lambda: len(later.seqs) == 2)
     assert later.of(Observed) != []
@@ -434,12 +442,12 @@ async def test_reports_are_kept_until_acknowledged_and_posted_once(
 
 
 async def test_another_run_of_the_controller_begins_a_new_sequence(
-    with_ranks: NodeAddress, ears: Ears
+    with_ranks: NodeAddress, recorder: FleetRecorder
 ) -> None:
-    async with running_fleet([with_ranks], ears) as fleet:
-        await train(fleet, ears, Script(period_s=0.0, num_iterations=2))
-        await ears.until(lambda: len(ears.seqs) == 4)
-    other = Ears()
+    async with running_fleet([with_ranks], recorder) as fleet:
+        await train(fleet, recorder, Script(period_s=0.0, num_iterations=2))
+        await recorder.until(lambda: len(recorder.seqs) == 4)
+    other = FleetRecorder()
     async with running_fleet([with_ranks], other, run_id="run-2") as fleet:
         await train(fleet, other, Script(period_s=0.0, num_iterations=2))
         await other.until(lambda: len(other.seqs) == 4)
@@ -448,24 +456,24 @@ async def test_another_run_of_the_controller_begins_a_new_sequence(
 
 
 async def test_ranks_meet_through_the_controller_until_a_rendezvous_is_dropped(
-    with_ranks: NodeAddress, ears: Ears
+    with_ranks: NodeAddress, recorder: FleetRecorder
 ) -> None:
     call = StoreCall(
         call_id="2", task=A, generation=G1, operation="set", keys=["size"], values=["1234"]
     )
-    async with running_fleet([with_ranks], ears) as fleet:
-        await ears.heard(NodeAttached)
+    async with running_fleet([with_ranks], recorder) as fleet:
+        await recorder.event(NodeAttached)
         waiting = [
             launch(Script(store_key=key), global_rank=number, worker=number)
             for number, key in enumerate(["size", "never"])
         ]
         fleet.start_ranks(N1, waiting)
-        await ears.until(lambda: len(ears.observations(RankStarted)) == 2)
+        await recorder.until(lambda: len(recorder.observations(RankStarted)) == 2)
         fleet.take_store_call(N1, call)
-        saved = await ears.observed(CheckpointSaved)
+        saved = await recorder.observed(CheckpointSaved)
         # A fake rank reports the value as it travels, and -1 for an error.
         assert (saved.global_rank, saved.num_bytes) == (0, 1234)
         fleet.drop_rendezvous(A, G1)
-        await ears.until(lambda: len(ears.observations(CheckpointSaved)) == 2)
-    dropped = ears.observations(CheckpointSaved)[1]
+        await recorder.until(lambda: len(recorder.observations(CheckpointSaved)) == 2)
+    dropped = recorder.observations(CheckpointSaved)[1]
     assert (dropped.global_rank, dropped.num_bytes) == (1, -1)

@@ -1,4 +1,4 @@
-"""The local cluster of the demo over real SSH servers, with processes that daemonise on its nodes."""
+"""The local cluster over real SSH servers, with processes that daemonise on its nodes."""
 
 import asyncio
 import os
@@ -242,7 +242,7 @@ async def test_orders_for_several_nodes_at_once_are_all_carried_out(cluster: Loc
 
 
 async def test_an_unknown_node_is_one_clear_error(shared: LocalCluster) -> None:
-    with pytest.raises(LocalClusterError, match="there is no node n9: there are n1 to n1"):
+    with pytest.raises(LocalClusterError, match="there is no node n9; nodes: n1 to n1"):
         await shared.lose_node(NodeId("n9"))
 
 

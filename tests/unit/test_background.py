@@ -1,4 +1,4 @@
-"""Work beside the event loop."""
+"""Work in a background thread."""
 
 import asyncio
 import threading
@@ -6,18 +6,18 @@ import time
 
 import pytest
 
-from controller.background import Failure, Turns, beside
+from controller.background import Failure, LoopPauses, in_background
 
 
 async def test_what_it_returns_comes_back() -> None:
-    assert await beside(lambda: 6 * 7) == 42
+    assert await in_background(lambda: 6 * 7) == 42
 
 
 async def test_an_error_is_an_outcome_that_names_the_place() -> None:
-    outcome = await beside(lambda: 1 // 0)
+    outcome = await in_background(lambda: 1 // 0)
     assert isinstance(outcome, Failure)
     assert outcome.text.startswith("ZeroDivisionError: ")
-    assert "test_beside.py, line" in outcome.text
+    assert "test_background.py, line" in outcome.text
 
 
 async def test_nobody_waits_for_it_at_the_end() -> None:
@@ -28,7 +28,7 @@ async def test_nobody_waits_for_it_at_the_end() -> None:
         may_end.wait(30)
 
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        waiting = group.create_task(beside(work))
+        waiting = group.create_task(in_background(work))
         await asyncio.to_thread(has_begun.wait)
         waiting.cancel()
     assert waiting.cancelled()
@@ -40,9 +40,9 @@ def test_work_that_calls_often_sleeps_now_and_then(monkeypatch: pytest.MonkeyPat
     slept_s: list[float] = []
     monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
     monkeypatch.setattr(time, "sleep", slept_s.append)
-    turns = Turns()
+    pauses = LoopPauses()
     for _ in range(100):
         now_s[0] += 0.004
-        turns()
+        pauses()
     assert len(slept_s) == 50
     assert all(0 < each < 0.001 for each in slept_s)

@@ -1,8 +1,8 @@
 """A rank under torchft: a replica group of one, whose steps torchft's manager commits.
 
-Megatron's own reduction can't be used, since its group must not break: each rank is a Megatron world
-of one, and the manager reduces Megatron's gradient buffers over the replica groups. State of a
-returning group comes from a peer through the manager.
+Megatron's own reduction can't be used, since its group must not break: each rank is a Megatron
+world of one, and the manager reduces Megatron's gradient buffers over the replica groups. State of
+a returning group comes from a peer through the manager.
 
 With ``divides_batch`` the global batch is divided over the groups that take part, so that an
 update always has all micro-batches. Without it each group has a fixed share, as in torchft's
@@ -16,9 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from peers.journal import JournalWriter
-from peers.plan import Plan, read_plan
-from peers.training.imports import import_torch
+from peers.runs.rank_records import JournalWriter
+from peers.runs.workload_plan import RunPlan, read_plan
+from peers.training.torch_import import import_torch
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     import_torch(is_lean=bool(plan.settings.get("lean_imports")))
     from torch import distributed
 
-    from peers.training.model import form_parallel_state, prepare_process  # noqa: PLC0415
+    from peers.training.replica_model import form_parallel_state, prepare_process  # noqa: PLC0415
 
     prepare_process(plan.workload.seed)
     distributed.init_process_group("gloo")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 class _Training:
-    def __init__(self, plan: Plan, group: int, attempt: int) -> None:
+    def __init__(self, plan: RunPlan, group: int, attempt: int) -> None:
         import torchft  # noqa: PLC0415
 
         from peers.training.replica import Replica  # noqa: PLC0415
@@ -70,7 +70,7 @@ class _Training:
         self._manager.shutdown(wait=False)
 
     def _iterate(self, iteration: int) -> None:
-        from peers.training.model import gradient_buffers  # noqa: PLC0415
+        from peers.training.replica_model import gradient_buffers  # noqa: PLC0415
 
         self._manager.start_quorum()
         if self._divides_batch:

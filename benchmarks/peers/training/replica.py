@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from peers.journal import JournalWriter
-from peers.nodes import lose_own_node
-from peers.plan import NODE_KINDS, Fault, Plan
-from peers.training.model import MicroBatches, build_model, build_optimizer
+from peers.machine.peer_nodes import lose_own_node
+from peers.runs.rank_records import JournalWriter
+from peers.runs.workload_plan import NODE_KINDS, PlannedFault, RunPlan
+from peers.training.replica_model import ReplicaMicroBatches, build_model, build_optimizer
 
 _MAX_GRAD_NORM = 1.0
 
@@ -28,11 +28,11 @@ class InjectedError(Exception):
 class Replica:
     """Model, optimizer and data of one rank, in the parallel state of the moment."""
 
-    def __init__(self, plan: Plan, global_rank: int, journal: JournalWriter) -> None:
+    def __init__(self, plan: RunPlan, global_rank: int, journal: JournalWriter) -> None:
         self._plan = plan
         self._global_rank = global_rank
         self._journal = journal
-        self._micro_batches = MicroBatches(plan.workload)
+        self._micro_batches = ReplicaMicroBatches(plan.workload)
         self._forward_backward = get_forward_backward_func()
         self._iteration = 0
         self._num_done = 0
@@ -98,7 +98,7 @@ class Replica:
                 self._journal.fault(self._iteration, index)
                 self._break(fault)
 
-    def _break(self, fault: Fault) -> None:
+    def _break(self, fault: PlannedFault) -> None:
         if fault.kind in NODE_KINDS:
             lose_own_node(fault.kind)
         if fault.kind == "kill":
@@ -108,7 +108,7 @@ class Replica:
         # A hang: every thread of the process stands still.
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _is_due(self, fault: Fault) -> bool:
+    def _is_due(self, fault: PlannedFault) -> bool:
         place = (self._iteration, self._global_rank, self._num_done)
         return place == (fault.iteration, fault.global_rank, fault.num_done)
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from peers.plan import Plan, read_plan
-from peers.training.imports import import_torch
+from peers.runs.workload_plan import RunPlan, read_plan
+from peers.training.torch_import import import_torch
 
 _TIMEOUT_S = 1800.0
 """torch's own default; the launchers end ranks that wait for a dead one."""
@@ -20,8 +20,8 @@ def main() -> None:
     import_torch(is_lean=bool(plan.settings.get("lean_imports")))
     from torch import distributed
 
-    from peers.training.loop import train  # noqa: PLC0415
-    from peers.training.model import prepare_process  # noqa: PLC0415
+    from peers.training.checkpointed_loop import train  # noqa: PLC0415
+    from peers.training.replica_model import prepare_process  # noqa: PLC0415
 
     prepare_process(plan.workload.seed)
     distributed.init_process_group("gloo", timeout=timedelta(seconds=_TIMEOUT_S))
@@ -32,8 +32,8 @@ def main() -> None:
     distributed.destroy_process_group()
 
 
-def _monitoring(plan: Plan) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return what tells ft_launcher's monitor that the rank lives, and what ends it."""
+def _monitoring(plan: RunPlan) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return two functions: a heartbeat to ft_launcher's monitor, and its end."""
     if not plan.settings.get("heartbeats"):
         return _nothing, _nothing
     from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""A rank under ``nvidia_resiliency_ext.inprocess.Wrapper``: the function restarts, the process stays.
+"""A rank under NVIDIA's ``inprocess.Wrapper``: the function restarts, the process stays.
 
-As the package's own examples do it: one store for all restarts, and everything that hangs on process
-groups is made again inside the wrapped function, which loads the newest checkpoint. Ranks beyond the
-workload's are a reserve that the wrapper activates when an active one is gone.
+As the package's own examples do it: one store for all restarts, and everything that hangs on
+process groups is made again inside the wrapped function, which loads the newest checkpoint. Ranks
+beyond the workload's are a reserve that the wrapper activates when an active one is gone.
 """
 
 import os
@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peers.plan import Plan, read_plan
-from peers.training.imports import import_torch
+from peers.runs.workload_plan import RunPlan, read_plan
+from peers.training.torch_import import import_torch
 
 if TYPE_CHECKING:
     from nvidia_resiliency_ext import inprocess
@@ -38,7 +38,7 @@ def main() -> None:
     from nvidia_resiliency_ext import inprocess  # noqa: PLC0415
     from torch.distributed import TCPStore
 
-    from peers.training.model import prepare_process  # noqa: PLC0415
+    from peers.training.replica_model import prepare_process  # noqa: PLC0415
 
     prepare_process(plan.workload.seed)
     port = int(os.environ["MASTER_PORT"])
@@ -70,10 +70,10 @@ def main() -> None:
     wrapper(run)()
 
 
-def _train_once(plan: Plan, store: "Store", call_wrapper: "inprocess.CallWrapper") -> None:
+def _train_once(plan: RunPlan, store: "Store", call_wrapper: "inprocess.CallWrapper") -> None:
     from torch import distributed
 
-    from peers.training.loop import train  # noqa: PLC0415
+    from peers.training.checkpointed_loop import train  # noqa: PLC0415
 
     timeout_s = plan.settings["gloo_timeout"]
     distributed.init_process_group(

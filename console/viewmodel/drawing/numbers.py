@@ -46,6 +46,13 @@ def share(part: float, whole: float, nothing: str) -> str:
     return f"{100 * part / whole:.0f}%" if whole > 0 else nothing
 
 
+def gpu_minutes(value: float) -> str:
+    """Return an amount of GPU time: ``3.2 GPU-minutes``."""
+    if value < 0.05:
+        return "under 0.1 GPU-minutes"
+    return f"{value:.1f} GPU-minutes" if value < 99.95 else f"{short(value)} GPU-minutes"
+
+
 def clock(wall_s: float) -> str:
     """Return the time of day in UTC, ``14:02:11``, of seconds since the epoch."""
     day = int(wall_s) % 86_400

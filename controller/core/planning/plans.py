@@ -198,7 +198,6 @@ def _new_plan(
         why=decision.why,
         created_at=turn.at,
         waf_before=sum(change.waf_before for change in changes.values()),
-        waf_now=sum(task.waf for task in turn.state.tasks.values()),
         waf_after=sum(change.waf_after for change in changes.values()),
         changes=changes,
         isolated_nodes=isolated,

@@ -204,7 +204,6 @@ class Plan:
     why: str
     created_at: float
     waf_before: float
-    waf_now: float
     waf_after: float
     changes: dict[TaskId, TaskChange]
     isolated_nodes: tuple[NodeId, ...]

@@ -1,1 +1,4 @@
-"""SSH servers in front of local nodes, and how to log in. Begin with ``ssh_server``."""
+"""The SSH servers of local nodes (OpenSSH or asyncssh's), their keys, and logging in.
+
+Begin with ``ssh_server``, the interface of both kinds of servers.
+"""

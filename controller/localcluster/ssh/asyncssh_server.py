@@ -1,9 +1,9 @@
-"""asyncssh's SSH server in front of a node, where OpenSSH is missing or can't serve.
+"""asyncssh's SSH server for a node, used if OpenSSH is missing or can't serve.
 
-A process of its own: ``python -m controller.localcluster.ssh.asyncssh_server --config FILE``. It lets in the
-run's key for the demo's own user, runs commands with that user's shell, serves SFTP, and forwards
-connections to unix sockets inside the node's state directory. No terminals, no other forwarding.
-SIGUSR1 drops all connections and leaves the listener and everything started alone.
+It is a process of its own: ``python -m controller.localcluster.ssh.asyncssh_server --config FILE``.
+It accepts the run's key for the demo's user, runs commands with that user's shell, and serves SFTP.
+It forwards connections to unix sockets inside the node's state directory, and nothing else. It
+offers no terminals. SIGUSR1 drops all connections; the listener and running commands continue.
 """
 
 import argparse
@@ -15,13 +15,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import asyncssh
+from typing_extensions import override
 
 from controller.localcluster.cluster_errors import ServerError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.local_node import LocalNode, ServerKind
 from controller.localcluster.ssh.key_pairs import write_private
 from controller.localcluster.ssh.remote_command import COMMAND_PATH, Shell, run_command
-from controller.localcluster.ssh.ssh_server import Credentials, log_path, session_environment
+from controller.localcluster.ssh.ssh_server import (
+    Credentials,
+    SshServer,
+    log_path,
+    session_environment,
+)
 from controller.localcluster.warden_orders import CutMethod, ServerCommand
 
 
@@ -40,26 +46,21 @@ class Settings:
     environment: dict[str, str]
 
 
-class AsyncSsh:
-    """This kind of server, as the cluster sees it."""
+class AsyncSsh(SshServer):
+    """asyncssh's server, as a kind of SSH server."""
 
     @property
+    @override
     def kind(self) -> ServerKind:
-        """The kind of the asyncssh library."""
         return ServerKind.ASYNCSSH
 
     @property
+    @override
     def title(self) -> str:
-        """Whose server it is."""
         return "asyncssh's server"
 
+    @override
     def configure(self, node: LocalNode, credentials: Credentials) -> ServerCommand:
-        """Write the configuration for ``node``; return the command to start.
-
-        Raises:
-            ServerError: The account's shell is missing.
-            OSError: The configuration can't be written.
-        """
         account = credentials.account
         if not os.access(account.shell, os.X_OK):
             raise ServerError(f"the shell of user {account.name} is missing: {account.shell}")
@@ -100,7 +101,7 @@ class _Connection(asyncssh.SSHServer):
         self._connection: asyncssh.SSHServerConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-        """Remember the connection, to be able to cut it."""
+        """Remember the connection, so that SIGUSR1 can drop it."""
         self._connection = conn
         self._all.add(conn)
 
@@ -110,13 +111,13 @@ class _Connection(asyncssh.SSHServer):
             self._all.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
-        """Demand a key; only the demo's own user has one."""
+        """Demand a key. Only the demo's own user has one."""
         if self._connection is not None and username == self._settings.user:
             self._connection.set_authorized_keys(self._settings.authorized_keys_path)
         return True
 
     def unix_connection_requested(self, dest_path: str) -> bool:
-        """Forward to sockets of this node only."""
+        """Return whether to forward: only to sockets of this node."""
         return Path(dest_path).resolve().is_relative_to(Path(self._settings.state_dir).resolve())
 
 

@@ -1,7 +1,7 @@
-"""The keys of one run: one client key for all nodes, a host key for each node.
+"""The keys of one run: one client key for all nodes, and a host key for each node.
 
-They lie in the root directory, outside the state directories, so that a node that is emptied keeps
-its identity.
+They are stored in the root directory, outside the state directories. So a restored node keeps its
+host key.
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ class RunCredentials:
     """All keys of a run.
 
     Attributes:
-        client: The pair that logs in.
-        hosts: Each node's pair.
-        servers: What each node's server needs.
+        client: The key pair that logs in.
+        hosts: The host key pair of each node.
+        servers: The files of each node's server.
     """
 
     client: KeyPair

@@ -1,4 +1,4 @@
-"""Key pairs for one run of the demo: Ed25519, private files 0600."""
+"""Generates Ed25519 key pairs for one run of the demo. Private files have mode 0600."""
 
 import os
 from pathlib import Path
@@ -8,14 +8,14 @@ import asyncssh
 
 
 class KeyPair(NamedTuple):
-    """A key pair: where the private half lies, and the public half as an OpenSSH line."""
+    """A key pair: the path of the private key, and the public key as an OpenSSH line."""
 
     private_path: Path
     public_line: str
 
 
 def generate_key_pair(private_path: Path, comment: str) -> KeyPair:
-    """Generate a pair and write its private half.
+    """Generate a key pair and write its private key.
 
     Raises:
         OSError: ``private_path`` exists or can't be written.

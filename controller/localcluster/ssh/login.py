@@ -1,6 +1,6 @@
-"""Logging in to a node the way the fleet does: run's key, pinned host key, nothing of the user's.
+"""Logs in to a node like the fleet: the run's key, a pinned host key, no file of the user's.
 
-Also the proof that an SSH server serves: it is waited for until a login ran a command.
+Also waits until an SSH server serves, that is, until a command ran over a login.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ _POLL_S: Final = 0.01
 
 
 async def log_in(node: LocalNode) -> asyncssh.SSHClientConnection:
-    """Return a new connection to ``node``, which the caller closes.
+    """Return a new connection to ``node``. The caller closes it.
 
     Raises:
-        OSError: Nothing listens there.
+        OSError: No server listens at the node's port.
         asyncssh.Error: Wrong host key, login refused, connection lost.
     """
     return await asyncssh.connect(
@@ -59,7 +59,7 @@ async def wait_until_serving(node: LocalNode, is_server_alive: Callable[[], bool
 
 
 async def _try_login(node: LocalNode) -> str | None:
-    """Run a command on ``node``; return the server's version, or None if nothing listens yet."""
+    """Run a command on ``node``; return the server's version, or None if no server listens yet."""
     try:
         connection = await log_in(node)
     except ConnectionRefusedError:

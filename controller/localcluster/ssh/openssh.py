@@ -1,8 +1,8 @@
-"""OpenSSH's ``sshd`` in front of a node: found, configured for this node alone, checked.
+"""OpenSSH's ``sshd`` for a node: finds it, writes its configuration, and checks it.
 
-It needs no root: run by an ordinary user it lets in that user only. Run by root it wants its
-privilege separation directory, which packages leave to their service script; it is made here if it
-is missing, and stays (every other sshd of the machine uses the same).
+It needs no root: an ordinary user's sshd accepts that user only. An sshd of root needs its
+privilege separation directory, which the package's service script usually makes. If the directory
+is missing, it is made here and kept, since every sshd of the machine uses it.
 """
 
 import os
@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from controller.localcluster.cluster_errors import ServerError
 from controller.localcluster.local_node import LocalNode, ServerKind
-from controller.localcluster.ssh.ssh_server import Credentials, log_path, session_environment
+from controller.localcluster.ssh.ssh_server import (
+    Credentials,
+    SshServer,
+    log_path,
+    session_environment,
+)
 from controller.localcluster.warden_orders import CutMethod, ServerCommand
 
 _SYSTEM_DIRECTORIES: Final = ("/usr/sbin", "/usr/local/sbin")
-"""Where sshd lies although the PATH of a user leaves it out."""
+"""Directories of sshd that a user's PATH may lack."""
 _SERVER_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CHECK_LIMIT_S: Final = 10.0
 _PENALTIES_SINCE: Final = (9, 8)
@@ -28,7 +35,7 @@ _MISSING_DIRECTORY: Final = re.compile(r"Missing privilege separation directory:
 _RUN_DIRECTORIES: Final = ("/run/", "/var/run/")
 
 
-class OpenSsh:
+class OpenSsh(SshServer):
     """An installed ``sshd``."""
 
     def __init__(self, program: str) -> None:
@@ -41,26 +48,21 @@ class OpenSsh:
         """Return the installed server: the first in PATH and then in ``system_directories``."""
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), *system_directories])
         program = shutil.which("sshd", path=path)
-        # sshd starts itself again for every connection and therefore insists on an absolute path.
+        # sshd executes itself again for every connection, so it demands an absolute path.
         return cls(str(Path(program).absolute())) if program else None
 
     @property
+    @override
     def kind(self) -> ServerKind:
-        """OpenSSH."""
         return ServerKind.OPENSSH
 
     @property
+    @override
     def title(self) -> str:
-        """Name and place, since several may be installed."""
-        return f"OpenSSH ({self.program})"
+        return f"OpenSSH ({self.program})"  # with its path, since several may be installed
 
+    @override
     def configure(self, node: LocalNode, credentials: Credentials) -> ServerCommand:
-        """Write and check the configuration for ``node``; return the command to start.
-
-        Raises:
-            ServerError: This sshd refuses the configuration.
-            OSError: It can't be written.
-        """
         config = credentials.directory / "sshd_config"
         config.write_text(render_config(node, credentials, self._version))
         self._check(config)
@@ -81,7 +83,7 @@ class OpenSsh:
             raise ServerError(reason)
 
     def _test(self, config: Path) -> str | None:
-        """Return in one line what sshd has against ``config``; None if it accepts it."""
+        """Return sshd's error about ``config`` in one line; None if sshd accepts it."""
         try:
             done = _run([self.program, "-t", "-f", str(config)])
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -95,12 +97,12 @@ class OpenSsh:
 def render_config(
     node: LocalNode, credentials: Credentials, version: tuple[int, int] | None
 ) -> str:
-    """Return an sshd_config that serves ``node`` and nothing else.
+    """Return an sshd_config for ``node``.
 
     Args:
-        node: Whose server it is.
-        credentials: Its keys.
-        version: The server's version, where known; some settings are errors to older ones.
+        node: The server's node.
+        credentials: The node's keys.
+        version: The server's version, if known. Older servers refuse some settings.
     """
     authorized_keys = str(credentials.authorized_keys_path).replace("%", "%%")  # else a token
     environment = session_environment(node)
@@ -109,7 +111,7 @@ def render_config(
         f"Port {node.port}",
         f'HostKey "{credentials.host_key_path}"',
         f'AuthorizedKeysFile "{authorized_keys}"',
-        # The keys lie below a temporary directory, which is writable for all; ours in it is 0700.
+        # The keys are below a temporary directory that is writable for all; our part is 0700.
         "StrictModes no",
         f"AllowUsers {node.user}",
         "SetEnv " + " ".join(f'"{name}={value}"' for name, value in environment.items()),
@@ -117,11 +119,11 @@ def render_config(
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password",
-        # Neither sessions of the system's login manager nor locked-account rules of PAM.
+        # PAM would add sessions of the login manager and rules about locked accounts.
         "UsePAM no",
         "AllowStreamLocalForwarding yes",  # how the controller reaches the agent
-        # Not "no": that refuses connections to unix sockets too (checked with OpenSSH 9.2), whatever
-        # the line above says. Who may log in could reach the loopback interface from a shell anyway.
+        # "no" would also refuse unix sockets, despite the line above (checked with OpenSSH 9.2). A
+        # user with a shell can reach the loopback interface anyway.
         "AllowTcpForwarding local",
         "AllowAgentForwarding no",
         "X11Forwarding no",
@@ -141,7 +143,7 @@ def render_config(
 
 
 def _version_of(program: str) -> tuple[int, int] | None:
-    """Return the version of ``program``; old ones reject -V, but name themselves doing so."""
+    """Return the version of ``program``. Old versions reject -V, but print their version."""
     try:
         done = _run([program, "-V"])
     except (OSError, subprocess.TimeoutExpired):

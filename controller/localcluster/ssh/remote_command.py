@@ -1,10 +1,10 @@
-"""Runs one command for a client of asyncssh's server, the way sshd does.
+"""Runs one command for a client of asyncssh's server, like sshd.
 
-The user's shell runs it with a clean environment, in a session of its own. As with sshd, the
-channel stays open while anything holds the command's output open, and a command outlives its
+The user's shell runs the command with a clean environment, in its own session. As with sshd, the
+channel stays open while any process holds the command's output open. A command outlives its
 connection until it uses the closed pipes.
 
-The bytes are carried here, not by asyncssh's ``redirect``, which lost the end of a large output.
+This module copies the bytes itself, since asyncssh's ``redirect`` lost the end of a large output.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ import asyncssh
 COMMAND_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CHUNK_BYTES: Final = 65536
 _CANNOT_START: Final = 127
-"""Exit status of shells for a command that can't be started."""
+"""A shell's exit status for a command that can't be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Who runs the commands, where, with which shell and which variables besides the usual."""
+    """The user, directory, shell and additional variables of all commands."""
 
     user: str
     working_directory: str
@@ -90,7 +90,7 @@ async def _start(
 
 
 async def _carry_in(source: "asyncssh.SSHReader[bytes]", descriptor: int) -> None:
-    """Carry the client's input to the command until either of them has enough."""
+    """Copy the client's input to the command until either end closes."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
@@ -107,7 +107,7 @@ async def _carry_in(source: "asyncssh.SSHReader[bytes]", descriptor: int) -> Non
 
 
 async def _carry_out(descriptor: int, target: "asyncssh.SSHWriter[bytes]") -> None:
-    """Carry the command's output to the client; close the pipe when the client is gone."""
+    """Copy the command's output to the client; close the pipe when the client disconnects."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)

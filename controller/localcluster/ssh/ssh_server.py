@@ -1,4 +1,4 @@
-"""What every kind of SSH server for a node has in common, and the choice between the kinds."""
+"""The interface of SSH servers for a node, and the files and variables that all of them use."""
 
 import site
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from controller.localcluster.warden_orders import ServerCommand
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Files that a node's server needs.
+    """The files of a node's server.
 
     Attributes:
-        directory: The node's own directory for its server's files, outside its state directory.
+        directory: Directory of the server's files, outside the node's state directory.
         host_key_path: Private host key of this node.
         authorized_keys_path: Public keys that may log in.
-        account: Who may log in.
+        account: The account that may log in.
     """
 
     directory: Path
@@ -31,7 +31,7 @@ class SshServer(Protocol):
 
     @property
     def kind(self) -> ServerKind:
-        """Which kind."""
+        """The kind of server."""
         ...
 
     @property
@@ -43,20 +43,20 @@ class SshServer(Protocol):
         """Write the configuration for ``node``; return the command that starts its server.
 
         Raises:
-            ServerError: This kind can't serve on this machine.
+            ServerError: This server can't serve on this machine, or refuses the configuration.
             OSError: The configuration can't be written.
         """
         ...
 
 
 def session_environment(node: LocalNode) -> dict[str, str]:
-    """Return what every session on ``node`` finds in its environment besides the usual.
+    """Return the additional variables of every session on ``node``.
 
-    A node has a home of its own, its state directory. With the user's, shells would read the user's
-    start-up files: they take time, may print, and, killed half-way by a drill, may leave things
-    behind in the user's home. Python packages that were installed for the user are still found.
-    With a network namespace of its own, gloo must be told the interface: the name of the machine,
-    which it looks up otherwise, stands for another namespace's address.
+    HOME is the node's state directory. With the user's home, shells would read the user's start-up
+    files: they take time, may print, and may leave files behind if a drill kills them.
+    PYTHONUSERBASE keeps the user's own Python packages importable. In a network namespace gloo
+    needs the interface's name: by default it looks up the machine's name, which has an address of
+    another namespace.
     """
     environment = {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
     if node.interface:
@@ -65,5 +65,5 @@ def session_environment(node: LocalNode) -> dict[str, str]:
 
 
 def log_path(node: LocalNode) -> Path:
-    """Return where the server of ``node`` writes its log."""
+    """Return the path of the server log of ``node``."""
     return node.state_dir / "sshd.log"

@@ -1,1 +1,1 @@
-"""Ways to handle failures, run on the same faults. Begin with ``comparison``."""
+"""The policies: Unicron's core and the baselines, on the same faults. Begin with ``comparison``."""

@@ -2,9 +2,9 @@
 
 All baselines get the same faults as Unicron and begin with the same split. What each one does:
 
-megatron           A collective's timeout reveals a fault; a lost node shows at once. The task stands
-                   still until all of its nodes are repaired. Then it is submitted again and restarts
-                   from its newest checkpoint (arXiv 2401.00134, figure 2).
+megatron           A collective's timeout reveals a fault; a lost node shows at once. The task
+                   stands still until all of its nodes are repaired. Then it is submitted again and
+                   restarts from its newest checkpoint (arXiv 2401.00134, figure 2).
 megatron-standby   The same with a standby node: the cluster's own, or one beyond the cluster.
 megatron-elastic   The same, but the task is submitted with the nodes that are left. It is submitted
                    again when a node can replace a missing one: a repaired node or a free node.
@@ -14,8 +14,8 @@ varuna             Morphs into another configuration from its newest checkpoint 
 bamboo             Continues in place: each stage also computes its successor's work (NSDI 2023).
 equal, by-weight, by-size   Unicron's own recovery with a split that never changes.
 
-Oobleck, Varuna and Bamboo have no tensor parallelism and no distributed optimizer, and recompute all
-activations. Their throughput is estimated under these conditions.
+Oobleck, Varuna and Bamboo have no tensor parallelism and no distributed optimizer, and recompute
+all activations. Their throughput is estimated under these conditions.
 """
 
 import random
@@ -77,8 +77,8 @@ class Baseline:
         source: The publication that describes it.
         recovery_s: Draws the seconds from detection to training, without recomputation.
         change_s: Draws the seconds that a change by hand takes.
-        shrinks: Whether the task continues on the nodes that are left. It takes repaired or free nodes
-            of the cluster until it has its first size again.
+        shrinks: Whether the task continues on the nodes that are left. It takes repaired or free
+            nodes of the cluster until it has its first size again.
         num_standby_nodes: Standby nodes beyond the cluster, if the cluster has none of its own.
         is_pipelined: Whether it has pipelines and replicas only.
         split: The split that it begins with.

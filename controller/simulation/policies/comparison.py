@@ -1,4 +1,4 @@
-"""Policies beside each other: every seed gives all of them the same faults."""
+"""Runs several policies with the same seeds; each seed gives all policies the same faults."""
 
 import multiprocessing
 import os
@@ -22,16 +22,16 @@ from profiles.records import RecordError
 
 UNICRON: Final = "unicron"
 APPROVED: Final = "unicron-approved"
-"""The same with an operator who approves every plan."""
+"""Unicron with an operator who approves every plan."""
 POLICIES: Final = (UNICRON, *BASELINES)
-"""Those that are run where none is named."""
+"""The default policies."""
 ALL_POLICIES: Final = (UNICRON, APPROVED, *BASELINES)
 _NUM_RESAMPLES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds, with its 95 % confidence interval (bootstrap); of one seed all three are it."""
+    """A mean over seeds with its 95 % confidence interval (bootstrap)."""
 
     mean: float
     low: float
@@ -47,18 +47,18 @@ class Interval:
         return cls(float(array.mean()), float(low), float(high))
 
     def as_json(self) -> dict[str, float]:
-        """Return it for programs."""
+        """Return the interval as JSON."""
         return {"mean": self.mean, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What came of a scenario.
+    """The results of a scenario.
 
     Attributes:
-        setup: What all runs began with.
+        setup: The setup of all runs.
         num_seeds: Runs of each policy.
-        accounts: By policy, one per seed.
+        accounts: The accounts of each policy, one per seed.
     """
 
     setup: InitialSetup
@@ -67,7 +67,7 @@ class Campaign:
 
     @property
     def ratios(self) -> dict[str, Interval]:
-        """Accumulated WAF of Unicron over each baseline's, from the runs of the same seed."""
+        """Unicron's accumulated WAF divided by each policy's, from runs with the same seed."""
         ours = self.accounts.get(UNICRON, [])
         found = {}
         for name, accounts in self.accounts.items():
@@ -79,10 +79,10 @@ class Campaign:
 
 
 def prepared(scenario: Scenario) -> InitialSetup:
-    """Return what the runs of a scenario begin with.
+    """Return the setup of a scenario's runs.
 
     Raises:
-        RecordError: Something in the scenario can't be used.
+        RecordError: A value of the scenario can't be used.
     """
     return setup_of(scenario, draw_events(scenario, 1))
 
@@ -96,13 +96,13 @@ def run_campaign(
     """Run every policy with the seeds 1 to ``num_seeds``.
 
     Args:
-        setup: What every run begins with.
-        policies: Of ``ALL_POLICIES``.
-        num_seeds: How many runs of each, 1 or more.
-        on_progress: Is called with the number of runs that are done.
+        setup: The setup of every run.
+        policies: Names from ``ALL_POLICIES``.
+        num_seeds: Runs of each policy, 1 or more.
+        on_progress: Called with the number of finished runs.
 
     Raises:
-        RecordError: Something in the scenario can't be used.
+        RecordError: A value of the scenario can't be used.
     """
     jobs = [(name, seed) for seed in range(1, num_seeds + 1) for name in policies]
     found: dict[tuple[str, int], WorkerAccount] = {}
@@ -130,19 +130,19 @@ def _all_runs(
     except BrokenProcessPool as error:
         raise RecordError(f"{setup.scenario.name}: a process was killed: {error}") from error
     finally:
-        # After an interruption nobody waits for runs that have begun.
+        # After an interruption, do not wait for runs that have begun.
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes of the terminal; the one that has started the others ends them."""
+    """Ignore Ctrl-C, which reaches all processes of a terminal; the parent ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_policy(setup: InitialSetup, name: str, seed: int) -> WorkerAccount:
-    """Return what a policy makes of the faults of a seed."""
+    """Run a policy through the events of a seed; return the account."""
     sequence = draw_events(setup.scenario, seed)
     if name in {UNICRON, APPROVED}:
         return run_unicron(setup, sequence, seed, is_auto_heal=name == UNICRON)

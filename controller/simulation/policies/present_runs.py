@@ -1,7 +1,7 @@
-"""Runs that begin with a real cluster as it is now: its nodes, its tasks at their present sizes, and its policy.
+"""Runs that start with a copy of a real cluster: its nodes, its tasks, and its policy.
 
-What breaks, and how long everything takes, is a scenario's. Where none is given, nodes break as often as the policy
-tells the planner that they do, for four weeks, with the times of ``trace-a``.
+A scenario gives the faults and all durations. Without one, nodes fail at the rate that the
+cluster's policy assumes, for four weeks, with the durations of ``trace-a``.
 """
 
 from typing import Final
@@ -17,37 +17,40 @@ from controller.simulation.world.initial_setup import InitialSetup
 from profiles.records import RecordError
 
 POLICIES_OF_CLUSTERS: Final = (UNICRON, APPROVED)
-"""Those that are run where none is named."""
+"""The default policies for a cluster."""
 
 _WITH_ITS_TABLES: Final = ("megatron", "megatron-standby", "megatron-elastic")
-"""Baselines that know of a task what a cluster's table tells; they give whole nodes."""
+"""Baselines that need only a cluster's throughput tables. They assign whole nodes."""
 
 _DAYS: Final = 28.0
 _PER_SEV1: Final = {"node_lost": 0.5, "hardware": 0.5, "process": 0.8, "network": 2.5}
-"""Faults of each kind to one of SEV1, as in ``trace-a``."""
+"""Faults of each kind per SEV1 fault, as in ``trace-a``."""
 
 
 def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> InitialSetup:
-    """Return what runs of a cluster begin with.
+    """Return the setup of runs that start with a cluster.
 
     Args:
-        scenario: What breaks, and how long everything takes.
-        spec: The cluster as it is now.
+        scenario: The faults and durations; None for the cluster's own fault rate.
+        spec: The present cluster.
 
     Raises:
-        RecordError: It has no task or no node, nodes of several sizes, or tasks that do not fit.
+        RecordError: The cluster has no task or no node, nodes of several sizes, or tasks that do
+            not fit.
     """
     sizes = sorted({node.num_workers for node in spec.nodes})
     if not spec.tasks or not sizes:
-        raise RecordError("the cluster: nothing trains there now; there is nothing to rehearse")
+        raise RecordError("the cluster: no task trains there now, so there is nothing to simulate")
     if len(sizes) > 1:
         words = ", ".join(map(str, sizes))
-        raise RecordError(f"the cluster: its nodes have {words} workers; they must be alike")
+        raise RecordError(
+            f"the cluster: its nodes have {words} workers; all must have the same number"
+        )
     try:
         spec.machine()
     except ValueError as error:
         raise RecordError(
-            f"the cluster: {error}; have its plan applied first, if one waits"
+            f"the cluster: {error}; if a plan waits for approval, apply it first"
         ) from error
     base = scenario or _own_faults(load_scenario("trace-a"), spec)
     return InitialSetup(
@@ -59,10 +62,10 @@ def setup_of_cluster(scenario: Scenario | None, spec: ClusterSpec) -> InitialSet
 
 
 def check_policies(policies: list[str], setup: InitialSetup) -> None:
-    """Refuse policies that can't be run with a cluster's tables.
+    """Refuse policies that can't run with a cluster's tables.
 
     Raises:
-        RecordError: One of them can't.
+        RecordError: One of the policies can't.
     """
     per_node = setup.scenario.values.workers_per_node
     for name in policies:
@@ -70,23 +73,23 @@ def check_policies(policies: list[str], setup: InitialSetup) -> None:
             continue
         if name not in _WITH_ITS_TABLES:
             known = ", ".join((*POLICIES_OF_CLUSTERS, *_WITH_ITS_TABLES))
-            raise RecordError(f"--policy {name}: needs models; with a cluster there are {known}")
+            raise RecordError(f"--policy {name}: needs models; with a cluster use one of {known}")
         for task, size in setup.split.items():
             if size % per_node:
                 raise RecordError(
-                    f"--policy {name}: gives whole nodes, and {task} has {size} workers on nodes of"
-                    f" {per_node}"
+                    f"--policy {name}: assigns whole nodes, but {task} has {size} workers on nodes of"
+                    f" {per_node}; leave out this policy"
                 )
 
 
 def _own_faults(base: Scenario, spec: ClusterSpec) -> Scenario:
-    """Return a scenario in which nodes break as often as the policy says."""
+    """Return a scenario in which nodes fail at the rate that the policy assumes."""
     per_worker_hour = 3600.0 / spec.policy.worker_mtbf_s
     per_node = 24_000.0 * spec.nodes[0].num_workers * per_worker_hour
     faults = FaultRates(kind="rates", **{kind: n * per_node for kind, n in _PER_SEV1.items()})
     values = base.values.model_copy(update={"days": _DAYS, "faults": faults})
     origins = base.origins | {"days": "ours", "faults": "cluster"}
-    title = "four weeks of faults as often as its policy says"
+    title = "four weeks of faults at the rate of its policy"
     return base.model_copy(
         update={"name": "cluster", "title": title, "values": values, "origins": origins}
     )
@@ -122,6 +125,6 @@ def _task(spec: TaskSpec) -> ScenarioTask:
 
 
 def _profile(spec: TaskSpec) -> Profile:
-    # Of a command nothing is known but its rate; its iterations are taken to last a second.
+    # Only the rate of a command task is known, so its iterations are assumed to last a second.
     flops = spec.flops_per_iteration or spec.table.flops_per_s(spec.workers)
     return Profile(_task(spec), spec.table, flops)

@@ -1,4 +1,4 @@
-"""Static splits: what every task gets once and for all, by one law or another."""
+"""Static splits: the fixed number of workers of every task, by one of several rules."""
 
 from controller.simulation.policies.baselines import Split
 from controller.simulation.scenarios.estimated_tables import Profile
@@ -6,13 +6,14 @@ from controller.simulation.world.initial_setup import InitialSetup
 
 
 def split_of(split: Split, setup: InitialSetup, num_workers: int) -> dict[str, int]:
-    """Return the workers of every task in a static split, none more than its share."""
+    """Return the workers of every task in a static split."""
     if split == "planner":
         return setup.split
     total = sum(_share(split, each) for each in setup.profiles)
     wanted = {each.task.name: num_workers * _share(split, each) / total for each in setup.profiles}
     sizes = {each.task.name: _listed_from(each, 1) for each in setup.profiles}
-    # Everybody begins with the least that is of use; then whoever is farthest from its share gets more.
+    # Each task begins with its smallest size. Then the task farthest below its share grows, until
+    # none can.
     while True:
         free = num_workers - sum(sizes.values())
         growing = [
@@ -28,7 +29,7 @@ def split_of(split: Split, setup: InitialSetup, num_workers: int) -> dict[str, i
 
 
 def _share(split: Split, profile: Profile) -> float:
-    """Return a task's share, in whatever unit its split has."""
+    """Return a task's share; its unit depends on the rule."""
     match split:
         case "by-weight":
             return profile.task.weight
@@ -39,6 +40,6 @@ def _share(split: Split, profile: Profile) -> float:
 
 
 def _listed_from(profile: Profile, workers: int) -> int:
-    """Return the smallest size of at least so many workers; 0 if there is none."""
+    """Return the smallest listed size of at least ``workers``; 0 if there is none."""
     least = max(workers, profile.task.min_workers)
     return min((x for x in profile.table.sizes if x >= least), default=0)

@@ -1,4 +1,4 @@
-"""Runs a baseline: every task keeps the nodes that it was given, and recovers by itself."""
+"""Runs a baseline: every task keeps its nodes and recovers by itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,16 +22,17 @@ class _Job:
 
     Attributes:
         name: The task.
-        profile: What it achieves; None where it fits nowhere.
-        workers_by_node: What it was given.
-        size: Workers that it trains with.
-        activity: What it does.
-        attempt: Changes with every fault: what was under way before is void.
-        recompute_s: What it has to compute again once it trains.
-        age_s: How old its newest checkpoint on disk was at the fault that it recovers from; None without one.
+        profile: Its throughput; None if it fits no size.
+        workers_by_node: Its nodes, with their numbers of workers.
+        size: The number of workers that it trains with.
+        activity: Its present activity.
+        attempt: Changes with every fault. Actions scheduled by an earlier attempt are void.
+        recompute_s: Seconds of work to compute again once it trains.
+        age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without
+            a fault.
         has_lost_node: Whether that fault took a node.
         began_s: When it trained for the first time.
-        slow_nodes: Nodes that hold it up.
+        slow_nodes: Nodes that slow it down.
     """
 
     name: str
@@ -50,12 +51,12 @@ class _Job:
 def run_baseline(
     baseline: Baseline, setup: InitialSetup, sequence: EventSequence, seed: int
 ) -> WorkerAccount:
-    """Return what a baseline makes of a sequence."""
+    """Run a baseline through the events; return the account."""
     return _Static(baseline, setup, sequence, seed).run()
 
 
 def _listed(profile: Profile, workers: int) -> int:
-    """Return the largest size that can be used with so many workers; 0 if none can."""
+    """Return the largest listed size of at most ``workers``; 0 if there is none."""
     sizes = [x for x in profile.table.sizes if profile.task.min_workers <= x <= workers]
     return max(sizes, default=0)
 
@@ -73,14 +74,14 @@ class _Static:
         names = [each.task.name for each in setup.profiles]
         self._ledger = WorkerTimeLedger(num_workers, values.gpus_per_worker, names)
         self._out: dict[int, int] = dict.fromkeys(sequence.absent, 1)
-        """How many reasons keep a node away."""
+        """For each node, the number of open faults that keep it out of service."""
         self._jobs = self._place(setup)
         held = {node for job in self._jobs for node in job.workers_by_node}
         free = [n for n in range(sequence.num_nodes) if n not in held and n not in sequence.absent]
         self._free = free
         """Nodes in service that no task holds."""
         self._num_extra = 0 if free else baseline.num_standby_nodes
-        """Spare nodes beyond the cluster's; they are taken to be whole."""
+        """Standby nodes beyond the cluster; they are assumed never to fail."""
 
     def run(self) -> WorkerAccount:
         for job in self._jobs:
@@ -98,7 +99,7 @@ class _Static:
         return self._ledger.close(self._sequence.duration_s)
 
     def _place(self, setup: InitialSetup) -> list[_Job]:
-        """Give tasks their nodes, one after the other; all sizes are whole nodes."""
+        """Give each task its nodes in turn. All sizes are whole nodes."""
         values, sequence = self._values, self._sequence
         profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}
         num_workers = sequence.num_nodes * values.workers_per_node
@@ -117,7 +118,7 @@ class _Static:
             jobs.append(_Job(name, profiles.get(name), by_node))
         return jobs
 
-    # --- what happens ------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------
 
     def _apply(self, event: SimulatedEvent) -> None:
         if event.kind == "manual":
@@ -139,7 +140,7 @@ class _Static:
 
     def _lose(self, event: SimulatedEvent, job: _Job | None, *, is_slow: bool) -> None:
         if self._out.get(event.node):
-            return  # a slow one that was lost before anybody noticed
+            return  # a slow node that was lost before it was detected
         self._out[event.node] = self._out.get(event.node, 0) + 1
         if event.node in self._free:
             self._free.remove(event.node)
@@ -152,13 +153,13 @@ class _Static:
             self._clock.after(event.away_s, partial(self._return, event.node))
 
     def _hit(self, job: _Job, event: SimulatedEvent, notices_s: float | None = None) -> None:
-        """A fault has hit the task; a fault on top of another begins the recovery anew."""
+        """Apply a fault to a task. A fault during a recovery restarts the recovery."""
         is_of_process = event.kind in {"process", "network"}
         has_no_process = job.activity in {"detection", "waiting"} or (
             job.activity == "transition" and is_of_process
         )
         if job.profile is None or has_no_process:
-            self._record(job, job.activity)  # what runs out, or is awaited, already does
+            self._record(job, job.activity)  # the task does not train anyway
             return
         self._ledger.num_incidents += 1
         age_s = event.since_checkpoint * self._values.checkpoint_interval_s
@@ -166,9 +167,9 @@ class _Static:
         job.age_s = max(job.age_s or 0.0, min(age_s, trained_s))
         job.has_lost_node |= not is_of_process
         if self._baseline.recomputes:
-            # What is being recomputed was not saved again yet; what never was, is not recomputed.
+            # Work that is being recomputed was not saved again; work never done is not recomputed.
             job.recompute_s = max(job.recompute_s, job.age_s)
-        elif job.activity == "training":  # the iteration that is broken off
+        elif job.activity == "training":  # the interrupted iteration
             job.recompute_s += event.since_checkpoint * job.profile.iteration_s(job.size)
         job.attempt += 1
         self._record(job, "detection")
@@ -186,7 +187,7 @@ class _Static:
             if job.activity == "waiting":
                 self._recover(job)
             elif job.activity == "training" and self._can_grow(job):
-                self._recover(job)  # it saves a checkpoint first, so nothing is computed again
+                self._recover(job)  # it saves a checkpoint first, so there is no recomputation
 
     def _change_by_hand(self, event: SimulatedEvent) -> None:
         training = [job for job in self._jobs if job.activity == "training"]
@@ -200,7 +201,7 @@ class _Static:
     # --- recovery ----------------------------------------------------------------------------
 
     def _recover(self, job: _Job) -> None:
-        """The fault is known: go on, if there is what it takes."""
+        """Recover from a detected fault, if the task has enough nodes."""
         self._replace(job)
         is_whole = not any(self._out.get(node) for node in job.workers_by_node)
         size = self._possible_size(job)
@@ -214,7 +215,7 @@ class _Static:
         self._begin(job, seconds)
 
     def _state_s(self, job: _Job, size: int) -> float:
-        """Return what the state takes that no peer holds: from memory of another node, else from disk."""
+        """Return the seconds to get lost state from another node's memory, else from disk."""
         if job.profile is None or not job.size:
             return 0.0
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
@@ -229,18 +230,18 @@ class _Static:
 
     @property
     def _replaces(self) -> bool:
-        """Whether it takes nodes that are free for those that are away."""
+        """Whether it replaces absent nodes by free ones."""
         return self._baseline.shrinks or self._baseline.num_standby_nodes > 0
 
     def _can_grow(self, job: _Job) -> bool:
-        """Whether a task that trains with less could have more."""
+        """Return whether a task could train with more workers than now."""
         if not self._baseline.shrinks:
             return False
         is_short = any(self._out.get(node) for node in job.workers_by_node)
         return (is_short and bool(self._free)) or self._possible_size(job) > job.size
 
     def _replace(self, job: _Job) -> None:
-        """Take free nodes for those that are away."""
+        """Replace absent nodes by free ones."""
         if not self._replaces:
             return
         for node in [n for n in job.workers_by_node if self._out.get(n)]:
@@ -286,7 +287,7 @@ class _Static:
 
     def _record(self, job: _Job, activity: Activity) -> None:
         job.activity = activity
-        # A spare beyond the cluster's own nodes is not in the account.
+        # A standby node beyond the cluster is not in the account.
         there = sum(
             n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)
         )

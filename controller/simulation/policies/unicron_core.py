@@ -1,4 +1,4 @@
-"""The policies *unicron* and *unicron-approved*: the controller's core as it runs in production, on a modelled cluster."""
+"""The policies ``unicron`` and ``unicron-approved``: the core on a modelled cluster."""
 
 from dataclasses import replace
 
@@ -15,13 +15,13 @@ from controller.simulation.world.worker_time import WorkerAccount, WorkerTimeLed
 from nodeagent.protocol.ids import NodeId, TaskId
 
 _LONG_S = 86400.0
-"""Limits that are for processes which hang; none does that here."""
+"""A limit that is never reached. It is for processes that hang, and no modelled process does."""
 
 
 def run_unicron(
     setup: InitialSetup, sequence: EventSequence, seed: int, *, is_auto_heal: bool = True
 ) -> WorkerAccount:
-    """Return what Unicron makes of a sequence; without auto-heal every plan waits for an operator."""
+    """Run Unicron through the events; without auto-heal every plan waits for an operator."""
     values = setup.scenario.values
     width = len(str(sequence.num_nodes))
     nodes = [

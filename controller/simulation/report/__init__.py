@@ -1,1 +1,1 @@
-"""The results of a simulation: as text, JSON and one HTML page."""
+"""Results of a simulation: ``comparison_text`` prints text and JSON, ``html_report`` a page."""

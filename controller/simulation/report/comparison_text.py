@@ -1,4 +1,4 @@
-"""A campaign for people, and for programs."""
+"""Prints the results of a campaign as tables, or returns them as JSON."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,14 +10,14 @@ from controller.simulation.policies.comparison import Campaign, Interval
 from controller.simulation.world.worker_time import ACTIVITIES, WorkerAccount
 
 _HEADS: Final = {
-    "training": "train", "detection": "detect", "transition": "move", "recomputation": "again",
+    "training": "train", "detection": "detect", "transition": "recover", "recomputation": "rerun",
     "manual": "by hand", "slow": "slow", "waiting": "wait", "repair": "repair",
 }  # fmt: skip
-"""What fits into 80 columns."""
+"""Short headings, so that the table fits into 80 columns."""
 
 
 def as_json(campaign: Campaign) -> dict[str, Any]:
-    """Return a campaign for programs; weighted FLOP, GPU-hours. Equal runs give equal bytes."""
+    """Return a campaign as JSON, in weighted FLOP and GPU-hours. Equal runs give equal bytes."""
     scenario = campaign.setup.scenario
     return {
         "scenario": scenario.name,
@@ -65,7 +65,7 @@ def print_campaign(campaign: Campaign) -> None:
     console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)")
     print_table(
         console,
-        ("policy", "weighted EFLOP", "unicron, times", "ETTR", "incidents", "plans"),
+        ("policy", "weighted EFLOP", "unicron / policy", "ETTR", "incidents", "plans"),
         [_row(name, accounts, campaign.ratios) for name, accounts in campaign.accounts.items()],
         numbers=range(1, 6),
     )

@@ -1,4 +1,4 @@
-"""A campaign as one HTML page with plots, that opens without a network."""
+"""Writes the results of a campaign as one HTML page with plots. The page needs no network."""
 
 import html
 import json
@@ -48,10 +48,10 @@ def _page(campaign: Campaign) -> str:
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
 <p>{campaign.num_seeds} seed(s). Initial split: {html.escape(_split(campaign))}.</p>
-<h2>Accumulated WAF: Unicron over each policy</h2>
+<h2>Accumulated WAF of Unicron, divided by each policy's</h2>
 {_ratio_plot(campaign)}
 {_table(campaign)}
-<h2>Where the GPU-hours go</h2>
+<h2>GPU-hours by activity</h2>
 {_hours_plot(campaign)}
 {_legend()}
 <h2>Inputs</h2>
@@ -68,7 +68,7 @@ def _ratio_plot(campaign: Campaign) -> str:
     """Draw a bar per ratio, with its confidence interval, and a line at 1."""
     ratios = campaign.ratios
     if not ratios:
-        return f"<p>No ratios: {UNICRON} or the others were left out, or trained nothing.</p>"
+        return f"<p>No ratios: a run of {UNICRON} and of another policy is needed.</p>"
     most = max(1.0, *(ratio.high for ratio in ratios.values()))
     parts = []
     for row, (name, ratio) in enumerate(ratios.items()):
@@ -109,7 +109,7 @@ def _table(campaign: Campaign) -> str:
             f"{policy['incidents']['mean']:.1f}",
         )  # fmt: skip
         rows.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>")
-    heads = ("policy", "weighted FLOP", "Unicron, times", "ETTR", "incidents")
+    heads = ("policy", "weighted FLOP", "Unicron / policy", "ETTR", "incidents")
     head = "".join(f"<th>{each}</th>" for each in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -137,7 +137,7 @@ def _value(values: Mapping[str, Any], key: str) -> object:
 
 
 def _words(value: object) -> str:
-    """Return a value for people to read: of a table its keys too, of a list one after the other."""
+    """Return a value as text: tables with their keys, lists with semicolons."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_words(each)}" for key, each in value.items() if each is not None)
     if isinstance(value, (list, tuple)):

@@ -1,1 +1,1 @@
-"""What is simulated: cluster, tasks, faults and durations. Begin with ``scenario``."""
+"""Inputs of a simulation: cluster, tasks, faults and durations. Begin with ``scenario``."""

@@ -1,4 +1,4 @@
-"""How long something takes: a law that durations are drawn from, as a scenario writes it.
+"""Laws of durations, as a scenario writes them. Each law draws durations at random.
 
 {law = "constant", s = 5.6}
 {law = "uniform", low_s = 43200, high_s = 172800}
@@ -21,7 +21,7 @@ _Seconds = Annotated[float, Field(ge=0, le=_MAX_S, allow_inf_nan=False)]
 
 
 class Constant(Record):
-    """Always the same."""
+    """Always the same duration."""
 
     law: Literal["constant"]
     s: _Seconds
@@ -37,7 +37,7 @@ class Constant(Record):
 
 
 class Uniform(Record):
-    """Anything between two bounds, equally likely."""
+    """Uniform between two bounds."""
 
     law: Literal["uniform"]
     low_s: _Seconds
@@ -60,7 +60,7 @@ class Uniform(Record):
 
 
 class Exponential(Record):
-    """Memoryless."""
+    """Exponential, with the given mean."""
 
     law: Literal["exponential"]
     mean_s: _Seconds
@@ -71,7 +71,7 @@ class Exponential(Record):
 
 
 class LogNormal(Record):
-    """Whose logarithm is normal, with standard deviation ``sigma``."""
+    """Log-normal: the logarithm is normal with standard deviation ``sigma``."""
 
     law: Literal["lognormal"]
     median_s: _Seconds
@@ -88,7 +88,7 @@ class LogNormal(Record):
 
 
 class Empirical(Record):
-    """One of the durations that a trace has, each equally likely."""
+    """One of the durations in a trace, each equally likely."""
 
     law: Literal["empirical"]
     trace: Literal["stepfun"]
@@ -110,5 +110,5 @@ Law = Annotated[
 
 
 def seeded_random(*names: str | int) -> random.Random:
-    """Return a source of chance that equal names make equal; nothing secret comes from it."""
+    """Return a random generator that is seeded by ``names``. It is not for secrets."""
     return random.Random(":".join(map(str, names)))  # noqa: S311

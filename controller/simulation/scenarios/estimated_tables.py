@@ -1,7 +1,8 @@
-"""T(t, x) of a scenario's tasks, estimated: for Megatron as it is, and for systems without tensor parallelism.
+"""Estimates T(t, x) of a scenario's tasks, with and without tensor parallelism.
 
-Every multiple of a node is a size. On large clusters that would be thousands of searches; there the best
-tensor and pipeline sizes are searched once, for the initial split, and sizes are multiples of a replica.
+The sizes are all multiples of a node. On large clusters that would need thousands of searches.
+There the best tensor and pipeline sizes are searched once, for the initial split, and the sizes are
+multiples of a replica.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from controller.simulation.scenarios.scenario import Scenario, ScenarioTask
 from profiles.estimate.constants import fitted_constants
 from profiles.estimate.hardware import GPU_BY_NAME
 from profiles.estimate.iteration_time import flops_per_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.shape_file import find_shape
@@ -26,16 +27,16 @@ _MAX_SEARCHES: Final = 64
 _PIPELINED: Final = replace(
     CORE, name="pipelined", sequence_parallel=False, max_virtual=1, shards_optimizer=False
 )
-"""What Oobleck, Varuna and Bamboo have in common: pipelines and replicas, each layer whole on one GPU."""
+"""The stack of Oobleck, Varuna and Bamboo: pipelines and replicas, each layer on one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a task achieves.
+    """A task's throughput.
 
     Attributes:
         task: The task.
-        table: By workers, in Megatron.
+        table: Its throughput by number of workers.
         flops_per_iteration: Model FLOP of one global batch.
     """
 
@@ -44,21 +45,24 @@ class Profile:
     flops_per_iteration: float
 
     def iteration_s(self, workers: int) -> float:
-        """Return how long an iteration takes at a size, listed or not."""
+        """Return the seconds of an iteration at any size, also one that the table does not list."""
         return self.flops_per_iteration / self.table.interim_flops_per_s(workers)
 
 
 def profiles_of(scenario: Scenario, num_workers: int) -> list[Profile]:
-    """Return the profiles of all tasks on up to ``num_workers``.
+    """Return the profiles of all tasks for up to ``num_workers`` workers.
 
     Raises:
-        RecordError: A model or the hardware is not known, or no size of a task fits.
+        RecordError: A model or the hardware is unknown, or a task fits no size.
     """
     return [_profile(scenario, task, num_workers, CORE) for task in scenario.values.tasks]
 
 
 def pipelined_profiles_of(scenario: Scenario, num_workers: int) -> dict[str, Profile]:
-    """Return, by task, the profiles without tensor parallelism, everything recomputed; where one fits."""
+    """Return by task the profiles without tensor parallelism and with full recomputation.
+
+    Tasks that fit no size are left out.
+    """
     found: dict[str, Profile] = {}
     for task in scenario.values.tasks:
         try:
@@ -73,7 +77,7 @@ def _profile(scenario: Scenario, task: ScenarioTask, num_workers: int, stack: St
     if values.hardware not in GPU_BY_NAME:
         known = ", ".join(GPU_BY_NAME)
         raise RecordError(
-            f"{scenario.place}: hardware: {values.hardware!r:.80} is no known GPU; known: {known}"
+            f"{scenario.place}: hardware: {values.hardware!r:.80}: unknown GPU; known: {known}"
         )
     place = (values.hardware, values.workers_per_node, values.gpus_per_worker)
     first = min(num_workers, values.nodes * values.workers_per_node) or num_workers
@@ -112,7 +116,7 @@ def _table(
         recompute=Recompute.FULL if is_pipelined else None,
         sharded=False,  # recovery is modelled for replicas that have all of the state
     )
-    machine = Machine(GPU_BY_NAME[hardware], fitted_constants())
+    machine = GpuSpeed(GPU_BY_NAME[hardware], fitted_constants())
     search = _Search(find_shape(model), request, stack, machine, workers_per_node, gpus_per_worker)
     points = search.points(*num_workers)
     return ThroughputTable(points=tuple(points)) if points else None
@@ -123,12 +127,12 @@ class _Search:
     shape: DecoderShape
     request: LayoutRequest
     stack: Stack
-    machine: Machine
+    machine: GpuSpeed
     workers_per_node: int
     gpus_per_worker: int
 
     def points(self, first: int, num_workers: int) -> list[ThroughputPoint]:
-        """Return all sizes that can be used; on large clusters those of ``first`` workers' replica."""
+        """Return all usable sizes; on large clusters multiples of the best replica."""
         unit = self.workers_per_node
         sizes = range(unit, num_workers + 1, unit)
         if len(sizes) <= _MAX_SEARCHES:
@@ -159,7 +163,7 @@ class _Search:
 
 
 def _layout_of_workers(layout: Layout, gpus_per_worker: int) -> Layout | None:
-    """Return the layout in terms of workers that have several GPUs; None where it does not divide."""
+    """Return the layout in workers instead of GPUs; None if a worker's GPUs do not divide it."""
     if gpus_per_worker == 1:
         return layout
     inside, rest = divmod(layout.tp * layout.dp, gpus_per_worker)

@@ -1,7 +1,7 @@
-"""Real traces of faults and of spot instances, and files of a user's own.
+"""Reads traces of faults and of spot instances, shipped or a user's own.
 
-The shipped ones are data of others, with their licences beside them (``data/``): ``stepfun``, 584 faults of
-400 servers over 348 days, and ``p3-spot`` and ``g4dn-spot``, instances that come and go.
+The shipped traces are third-party data in ``data/``, with their licences: ``stepfun``, 584 faults
+of 400 servers over 348 days, and ``p3-spot`` and ``g4dn-spot``, instances that leave and return.
 """
 
 import csv
@@ -31,9 +31,9 @@ class Absence:
     """A node that is away for a while.
 
     Attributes:
-        node: As the trace calls it.
-        begin_s: Since when, seconds from the beginning of the trace.
-        end_s: Until when; None if it does not come back.
+        node: The node's name in the trace.
+        begin_s: When it leaves, in seconds since the start of the trace.
+        end_s: When it returns; None if it does not.
     """
 
     node: str
@@ -43,12 +43,12 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """When which nodes are away; absences in the order in which they begin.
+    """The absences of all nodes.
 
     Attributes:
-        nodes: All nodes that it names, those that are there from the beginning first.
-        absences: Those of one node never overlap.
-        end_s: When the last thing happens.
+        nodes: All nodes that the trace names; nodes that are present at the start come first.
+        absences: In the order of their begin. The absences of one node never overlap.
+        end_s: The time of the last change.
     """
 
     nodes: tuple[str, ...]
@@ -57,14 +57,14 @@ class Trace:
 
 
 def load_trace(name: str, directory: Path) -> Trace:
-    """Return a shipped trace, or that of a file: ``.json`` faults, ``.csv`` nodes that come and go.
+    """Return a shipped trace, or a file's: ``.json`` has faults, ``.csv`` spot instances.
 
     Args:
-        name: Of a shipped trace, or a path.
-        directory: What a relative path is relative to.
+        name: The name of a shipped trace, or a path.
+        directory: The directory for a relative path.
 
     Raises:
-        RecordError: It can't be read, or something in it is wrong.
+        RecordError: The file can't be read, or an entry in it is wrong.
     """
     if name in _FILES:
         return _shipped(name)
@@ -86,7 +86,7 @@ def _shipped(name: str) -> Trace:
 
 @cache
 def repair_times_s(name: str) -> tuple[float, ...]:
-    """Return how long the faults of a shipped trace last, seconds; some have no length."""
+    """Return the durations of a shipped trace's faults, in seconds; some are 0."""
     return tuple(
         absence.end_s - absence.begin_s
         for absence in _shipped(name).absences
@@ -97,11 +97,11 @@ def repair_times_s(name: str) -> tuple[float, ...]:
 def parse_faults(text: str, place: str) -> Trace:
     """Return the trace of a JSON list of ``fault_start`` and ``fault_end``, times in days.
 
-    Events count in the order of the file, since a fault may end at the very time at which it begins. A node
-    is away from the first of its open faults to the end of the last.
+    The order of the file counts, since a fault may begin and end at the same time. A node is away
+    from the begin of its first open fault to the end of its last.
 
     Raises:
-        RecordError: It is not such a list, or a fault ends that has not begun.
+        RecordError: The text is not such a list, or a fault ends before it begins.
     """
     rows = parse_json(text, place)
     if not isinstance(rows, list) or not rows:
@@ -114,10 +114,10 @@ def parse_faults(text: str, place: str) -> Trace:
 def parse_spot(text: str, place: str) -> Trace:
     """Return the trace of lines ``milliseconds,add|remove,node``: a node is away until it is added.
 
-    A node whose first line removes it is there from the beginning.
+    A node whose first line is ``remove`` is present at the start.
 
     Raises:
-        RecordError: Some line is not like that, adds a node that is there, or removes one that is away.
+        RecordError: A line has another format, adds a present node, or removes an absent one.
     """
     changes = [_spot_change(row, line) for row, line in _rows(text, place) if row]
     if not changes:
@@ -126,7 +126,7 @@ def parse_spot(text: str, place: str) -> Trace:
     for change in changes:
         first.setdefault(change.node, -1.0 if change.is_away else change.at_s)
     nodes = tuple(sorted(first, key=lambda node: first[node]))
-    # Whatever is added first was away from the beginning on.
+    # A node whose first line is "add" is away from the start.
     absent = [_Change(-1.0, node, True, place) for node in nodes if first[node] >= 0.0]
     _refuse_repeated(changes)
     absences = _absences([*absent, *changes])
@@ -139,7 +139,7 @@ def parse_spot(text: str, place: str) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One line: a node goes, or comes back."""
+    """One line of a trace: a node leaves or returns."""
 
     at_s: float
     node: str
@@ -192,8 +192,8 @@ def _refuse_repeated(changes: list[_Change]) -> None:
     is_away: dict[str, bool] = {}
     for change in changes:
         if is_away.get(change.node) is change.is_away:
-            state = "removed while it is away" if change.is_away else "added while it is there"
-            raise RecordError(f"{change.place}: {change.node!r:.80} is {state}; leave one out")
+            state = "removed while it is away" if change.is_away else "added while it is present"
+            raise RecordError(f"{change.place}: {change.node!r:.80} is {state}; remove one line")
         is_away[change.node] = change.is_away
 
 
@@ -210,7 +210,7 @@ def _absences(changes: list[_Change]) -> tuple[Absence, ...]:
             continue
         if node not in since:
             raise RecordError(
-                f"{change.place}: {node!r:.80} comes back, but is not away; leave that out"
+                f"{change.place}: {node!r:.80} returns, but it is not away; remove this line"
             )
         num_open[node] -= 1
         if not num_open[node]:
@@ -220,14 +220,14 @@ def _absences(changes: list[_Change]) -> tuple[Absence, ...]:
 
 
 def _refuse_disorder(changes: list[_Change]) -> None:
-    """Refuse a node whose events are not in the order of time; those of several nodes need not be."""
+    """Refuse a trace in which the events of one node are not in the order of time."""
     last_s: dict[str, float] = {}
     for change in changes:
         latest_s = last_s.get(change.node, change.at_s)
         if change.at_s < latest_s:
-            what = "goes" if change.is_away else "comes back"
+            verb = "leaves" if change.is_away else "returns"
             raise RecordError(
-                f"{change.place}: {change.node!r:.80} {what} before its last event, which is at"
-                f" {latest_s:.0f} s; put them in the order of time"
+                f"{change.place}: {change.node!r:.80} {verb} before its previous event, at"
+                f" {latest_s:.0f} s; sort the node's events by time"
             )
         last_s[change.node] = change.at_s

@@ -1,6 +1,6 @@
-"""A scenario: the cluster, its tasks, what breaks, and how long everything takes.
+"""A scenario: the cluster, its tasks, the faults, and all durations.
 
-How one is written in a file is told in ``controller.simulation.scenarios.scenario_file``.
+``controller.simulation.scenarios.scenario_file`` explains its file format.
 """
 
 from typing import Annotated, Final, Literal
@@ -15,7 +15,7 @@ _Positive = Annotated[int, Field(ge=1, le=10**6)]
 _Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 EVENT_KINDS: Final = ("node_lost", "hardware", "process", "network", "slow", "manual")
-"""What can happen: two of SEV1, one of SEV2, one of SEV3, a slow node, and a change by hand."""
+"""Two SEV1 faults, a SEV2 fault, a SEV3 fault, a slow node, and a change by hand."""
 
 
 class ScenarioTask(Record):
@@ -23,9 +23,9 @@ class ScenarioTask(Record):
 
     Attributes:
         name: Its name.
-        model: What it trains; see ``unicron profile estimate``.
-        weight: w(t).
-        min_workers: Smallest size that counts.
+        model: Its model; see ``unicron profile estimate``.
+        weight: w(t), its weight.
+        min_workers: The smallest number of workers that counts for its WAF.
         global_batch: Samples of an iteration.
     """
 
@@ -37,7 +37,7 @@ class ScenarioTask(Record):
 
 
 class FaultCounts(Record):
-    """So many of each over the whole time, each at any moment and any node, equally likely."""
+    """The number of events of each kind. Times and nodes are uniformly distributed."""
 
     kind: Literal["counts"]
     node_lost: _Count = 0
@@ -49,7 +49,7 @@ class FaultCounts(Record):
 
 
 class FaultRates(Record):
-    """So many of each per 1,000 days of a node, one independent of the other (a Poisson process)."""
+    """The number of events of each kind per 1,000 days of a node (a Poisson process)."""
 
     kind: Literal["rates"]
     node_lost: _Number = 0.0
@@ -61,13 +61,14 @@ class FaultRates(Record):
 
 
 class TracedFaults(Record):
-    """Nodes go and come back as in a trace; its nodes are the cluster's.
+    """Nodes leave and return as in a trace. The trace's nodes are the cluster's nodes.
 
     Attributes:
         trace: ``stepfun``, ``p3-spot``, ``g4dn-spot``, or a file beside the scenario.
-        hardware_share: Part of the absences, drawn by the seed, that begin with a hardware error in a
-            process; the others begin with silence.
-        begin_s: Where in the trace the run begins; whoever is there then is there from the beginning.
+        hardware_share: Fraction of the absences that begin with a hardware error in a process,
+            drawn by the seed. All other absences begin with a lost node.
+        begin_s: Where in the trace the run starts. Nodes that are present then are present at the
+            start.
     """
 
     kind: Literal["trace"]
@@ -77,7 +78,7 @@ class TracedFaults(Record):
 
 
 class Detection(Record):
-    """From a fault until the controller knows of it, by what happened."""
+    """The time from a fault to its detection by the controller, for each kind of event."""
 
     node_lost: Law
     hardware: Law
@@ -87,19 +88,19 @@ class Detection(Record):
 
 
 class Steps(Record):
-    """What the steps of a recovery take under Unicron.
+    """The durations of recovery steps under Unicron.
 
     Attributes:
-        park: From the order until all ranks wait.
-        regroup: The same processes form new groups and go on.
-        restart: A process is forked from its warm template, and gets its state from a peer.
-        memory: In addition, where the state comes from in-memory checkpoints.
-        start: New processes on cold nodes.
-        disk: In addition, where the state comes from disk.
-        prepare: New processes build their models while training goes on.
-        manual: A change by hand: everything starts anew, with the state in memory.
-        operator: Until an operator does what waits for one: looks at a node, a task or, under
-            ``unicron-approved``, at a plan.
+        park: From the halt order until all ranks are parked.
+        regroup: The same processes form new groups and continue.
+        restart: A process is forked from its warm template and gets its state from a peer.
+        memory: Additional time if the state comes from in-memory checkpoints.
+        start: New processes start on cold nodes.
+        disk: Additional time if the state comes from disk.
+        prepare: Spares build their models while training continues.
+        manual: A change by hand: all processes restart, with the state in memory.
+        operator: Until an operator acts on a node, on a held task or, under ``unicron-approved``,
+            on a plan.
     """
 
     park: Law
@@ -114,15 +115,15 @@ class Steps(Record):
 
 
 class BaselineSteps(Record):
-    """What the steps of a recovery take under the baselines.
+    """The durations of recovery steps under the baselines.
 
     Attributes:
-        timeout: Until a collective gives up, where nothing else tells of a fault.
+        timeout: Until a collective times out, if nothing else reveals the fault.
         resubmit: Termination, and the wait for a new submission.
-        setup: The environment, CUDA, processes.
-        reconfigure: Oobleck's and Bamboo's way to other pipelines, state in place.
-        morph: Varuna's way to another configuration, checkpoint loaded.
-        redundant: Part of an iteration that Bamboo computes in addition.
+        setup: Starting environment, CUDA and processes.
+        reconfigure: Oobleck's and Bamboo's change to other pipelines, state in place.
+        morph: Varuna's change to another configuration, with its checkpoint loaded.
+        redundant: Additional work of Bamboo, as a fraction of an iteration.
     """
 
     timeout: Law
@@ -137,18 +138,18 @@ class Values(Record):
     """All values of a scenario.
 
     Attributes:
-        nodes: Nodes that the initial split has; with a trace, all that it names where 0.
-        standby_nodes: Nodes beyond those, idle at first.
-        workers_per_node: What the planner divides: GPUs, or whole nodes.
+        nodes: Nodes of the initial split. With a trace, 0 means all nodes that it names.
+        standby_nodes: Additional nodes, idle at the start.
+        workers_per_node: Workers of a node. A worker is a GPU, or several GPUs together.
         gpus_per_worker: GPUs of one worker.
-        hardware: Of the GPUs; see ``unicron profile estimate``.
-        days: How long.
-        tasks: At least one.
-        faults: What breaks, and when.
-        repair: How long a node is away, where the trace does not tell.
-        worker_mtbf_hours: What the planner is told.
-        checkpoint_interval_s: Between checkpoints on disk.
-        slow_speed: Speed of a task with a slow node, as a part of its usual one.
+        hardware: The GPU model; see ``unicron profile estimate``.
+        days: The length of a run.
+        tasks: The tasks, at least one.
+        faults: The faults and their times.
+        repair: How long a node is away, if the trace does not say.
+        worker_mtbf_hours: The MTBF of a worker that the planner assumes.
+        checkpoint_interval_s: Time between checkpoints on disk.
+        slow_speed: Speed of a task with a slow node, as a fraction of its usual speed.
         detection: See ``Detection``.
         steps: See ``Steps``.
         baselines: See ``BaselineSteps``.
@@ -172,15 +173,16 @@ class Values(Record):
 
 
 class Scenario(Record):
-    """A scenario that was read.
+    """A scenario, read from a file.
 
     Attributes:
-        name: Of the file.
-        title: In a few words.
-        values: All of them.
-        origins: By key, ``paper`` or ``ours``; ``cluster`` or ``trace`` where it is a real one's.
-        directory: What files it names are relative to.
-        place: Where it stands, for errors.
+        name: The file's name, without its suffix.
+        title: The scenario in a few words.
+        values: All values.
+        origins: The origin of each key: ``paper`` or ``ours``; ``cluster`` or ``trace`` if it was
+            copied.
+        directory: The directory for relative paths in the scenario.
+        place: The file, for error messages.
     """
 
     name: str

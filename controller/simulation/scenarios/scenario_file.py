@@ -1,14 +1,14 @@
-"""Scenarios in files, TOML, and those that are shipped.
+"""Reads scenarios from TOML files, shipped or a user's own.
 
     title = "..."
-    base = "trace-a"        whatever is not given below is as in that scenario; may be left out
-    [paper]                 what a publication gives
+    base = "trace-a"        optional: gives all values that this file does not give
+    [paper]                 values from a publication
     nodes = 16
-    [ours]                  what we have chosen, of the same keys
+    [ours]                  values that we chose; the same keys are allowed
     days = 56.0
 
-Every value stands in one of the two sections, so that none is without its origin. Keys and laws are told
-in docs/simulation.md.
+Every value is in one of the two sections, so every value has an origin. docs/simulation.md explains
+the keys and the laws.
 """
 
 import tomllib
@@ -21,13 +21,13 @@ from controller.simulation.scenarios.scenario import Scenario, TracedFaults, Val
 from profiles.records import RecordError, is_there, read_text, validated
 
 _GROUPS: Final = frozenset({"detection", "steps", "baselines"})
-"""Sections of a section: each value in them has an origin, and a base, of its own."""
+"""Subsections. Each of their values has its own origin, and can come from the base."""
 
 _LONGEST_DAYS: Final = 10_000.0
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the scenarios that come with the product."""
+    """Return the names of the shipped scenarios."""
     folder = resources.files("controller.simulation").joinpath("scenarios")
     return tuple(
         sorted(
@@ -39,12 +39,13 @@ def shipped() -> tuple[str, ...]:
 
 
 def load_scenario(name: str) -> Scenario:
-    """Return a shipped scenario, or that of a file.
+    """Return a shipped scenario, or the scenario in a file.
 
-    A trace, ``.json`` or ``.csv``, stands for ``trace-a`` with what happens in it, to its end.
+    For a trace (``.json`` or ``.csv``) the scenario is ``trace-a`` with the trace's nodes and
+    faults.
 
     Raises:
-        RecordError: It can't be read, or something in it is wrong.
+        RecordError: The file can't be read, or a value in it is wrong.
     """
     if name.endswith((".json", ".csv")):
         return _of_trace(Path(name))
@@ -53,16 +54,16 @@ def load_scenario(name: str) -> Scenario:
 
 
 def parse_scenario(text: str, name: str, place: str, directory: str) -> Scenario:
-    """Return the scenario that a TOML text stands for.
+    """Return the scenario in a TOML text.
 
     Args:
-        text: The text.
-        name: What the scenario is called.
-        place: Where the text stands, for errors.
-        directory: What files that it names are relative to.
+        text: The TOML text.
+        name: The scenario's name.
+        place: The file, for error messages.
+        directory: The directory for relative paths in the scenario.
 
     Raises:
-        RecordError: Something in it is wrong.
+        RecordError: A value in the text is wrong.
     """
     title, merged, origins = _merged(text, place)
     values = validated(Values, merged, place)
@@ -87,18 +88,18 @@ def _of_trace(path: Path) -> Scenario:
 
 
 def _text_of(name: str) -> tuple[str, str, str]:
-    """Return the text of a scenario, where it stands, and what it is relative to."""
+    """Return a scenario's text, its place for errors, and the directory of relative paths."""
     if name in shipped():
         file = resources.files("controller.simulation").joinpath("scenarios", f"{name}.toml")
         return file.read_text("utf-8"), f"{name}.toml", "."
     path = Path(name)
     if not path.suffix and not is_there(path):
-        raise RecordError(f"{name:.80}: no such scenario; there are {', '.join(shipped())}")
+        raise RecordError(f"{name:.80}: no such scenario; scenarios: {', '.join(shipped())}")
     return read_text(path), str(path), str(path.parent)
 
 
 def _merged(text: str, place: str) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """Return title, values and origins; what is not given is that of the base, if there is one."""
+    """Return title, values and origins; missing values come from the base, if there is one."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -109,7 +110,7 @@ def _merged(text: str, place: str) -> tuple[str, dict[str, Any], dict[str, str]]
         raise RecordError(f"{place}: {unknown[0]}: unknown key; known: title, base, paper, ours")
     title, base = document.get("title"), document.get("base")
     if not isinstance(title, str):
-        raise RecordError(f"{place}: title: must be a text")
+        raise RecordError(f"{place}: title: must be a text in quotes")
     own, origins = _sections(document, place)
     if base is None:
         return title, own, origins

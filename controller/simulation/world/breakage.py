@@ -1,4 +1,4 @@
-"""What breaks in the modelled cluster, how the controller learns of it, and how it is mended."""
+"""Breaks parts of the modelled cluster, reports the symptoms to the core, and repairs the parts."""
 
 from collections.abc import Collection
 from functools import partial
@@ -18,14 +18,14 @@ _HEARTBEAT_S: Final = 2.0
 
 
 class Breakage:
-    """Lets things happen to the nodes and processes of a site."""
+    """Applies events to the nodes and processes of the modelled cluster."""
 
     def __init__(self, site: ModelledNodes, training: ModelledTraining) -> None:
         self._site = site
         self._training = training
 
     def apply(self, event: SimulatedEvent) -> None:
-        """Let something break."""
+        """Apply an event at its time."""
         node = self._site.names[event.node]
         if event.kind == "manual":
             self._change_by_hand(event)
@@ -39,7 +39,7 @@ class Breakage:
             self._break_rank(node, event)
 
     def return_node(self, number: int) -> None:
-        """A node that was absent is there."""
+        """Attach a node that was absent."""
         node = self._site.names[number]
         if node in self._site.down:
             self._site.down.discard(node)
@@ -72,7 +72,7 @@ class Breakage:
         self._site.post(ContactLost(node, self._site.clock.now_s, "no heartbeat"))
 
     def repair(self, node: NodeId) -> None:
-        """A node is as it should be: what was away is there, and what was isolated in service."""
+        """Attach a node if it was away, and uncordon it and its GPUs if they were isolated."""
         was_down = node in self._site.down
         self._site.down.discard(node)
         self._site.slow.pop(node, None)
@@ -90,9 +90,9 @@ class Breakage:
         self._site.record_service()
 
     def _send_heartbeat(self, node: NodeId) -> None:
-        """Let a node say what lives there, until the core counts on nothing that does not.
+        """Send heartbeats of a node until the core expects no process there that has ended.
 
-        Ranks that were lost unseen have no other witness.
+        Only a heartbeat shows that a rank has ended while its node was out of contact.
         """
         living = {
             (run.start.task, run.start.generation, number): worker
@@ -116,7 +116,7 @@ class Breakage:
             self._site.clock.after(_HEARTBEAT_S, partial(self._send_heartbeat, node))
 
     def _is_mistaken(self, node: NodeId, living: Collection[tuple[TaskId, int, int]]) -> bool:
-        """Return whether the core counts on a process of the node that does not live."""
+        """Return whether the core expects a process on the node that has ended."""
         for name, task in self._site.machine.state.tasks.items():
             own = {(task.generation, n): rank.worker for n, rank in task.living_ranks.items()}
             for (generation, number), worker in (own | task.leaving).items():
@@ -125,7 +125,7 @@ class Breakage:
         return False
 
     def _slow_node(self, node: NodeId, event: SimulatedEvent) -> None:
-        """A node holds its task up until that is confirmed; then it is broken hardware."""
+        """Slow a node's task down until the fault is confirmed as broken hardware."""
         self._site.slow[node] = self._site.values.slow_speed
         for run in self._site.runs.values():
             if run.num_on(node):
@@ -149,7 +149,7 @@ class Breakage:
     def _notice_rank(self, run: ModelledGeneration, number: int, event: SimulatedEvent) -> None:
         worker = run.alive.get(number)
         if worker is None or self._site.runs.get(run.start.task) is not run:
-            if event.kind == "hardware":  # no process tells of it any more, but its node does
+            if event.kind == "hardware":  # the process has ended; the node's probe finds the fault
                 self._find_hardware(self._site.names[event.node], event)
             return
         match event.kind:
@@ -177,7 +177,7 @@ class Breakage:
             self._site.clock.after(max(event.away_s, 2 * AGENT_S), partial(self.repair, node))
 
     def _change_by_hand(self, event: SimulatedEvent) -> None:
-        """Operators roll a change out: a task pauses, and the core has no part in it."""
+        """Pause a task, since operators roll out a change; the core is not involved."""
         runs = [run for run in self._site.runs.values() if run.stage == "training"]
         if not runs:
             return

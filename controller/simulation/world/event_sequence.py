@@ -1,4 +1,4 @@
-"""What happens in one run of a scenario, drawn from a seed: the same for all policies."""
+"""Draws the faults and other events of one run from a seed. They are the same for all policies."""
 
 import random
 from dataclasses import dataclass, replace
@@ -22,18 +22,18 @@ _MAX_FAULTS: Final = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEvent:
-    """One thing that breaks.
+    """One fault, or one change by hand.
 
     Attributes:
-        at_s: When, seconds from the beginning.
-        kind: Of ``EVENT_KINDS``.
-        node: Where, by number.
-        slot: Which worker of the node.
-        away_s: How long the node is away, or is to be repaired; None if it does not come back. FaultCounts
-            for the kinds that take the node.
-        detected_s: From the fault until the controller knows of it, seconds.
-        timeout_s: The same where only a collective's timeout tells.
-        since_checkpoint: How old the newest checkpoint on disk is, as a part of the interval.
+        at_s: Its time, in seconds since the start.
+        kind: One of ``EVENT_KINDS``.
+        node: The node's number.
+        slot: The worker on the node.
+        away_s: How long the node is away or in repair; None if it does not return. Used only for
+            the kinds that take the node.
+        detected_s: Seconds from the fault to its detection by the controller.
+        timeout_s: Seconds to its detection by a collective's timeout.
+        since_checkpoint: Age of the newest checkpoint on disk, as a fraction of the interval.
     """
 
     at_s: float
@@ -47,20 +47,20 @@ class SimulatedEvent:
 
     @property
     def takes_node(self) -> bool:
-        """Whether the node has to be repaired."""
+        """Whether the node must be repaired."""
         return self.kind in {"node_lost", "hardware", "slow"}
 
 
 @dataclass(frozen=True, slots=True)
 class EventSequence:
-    """All that happens in a run.
+    """All events of a run.
 
     Attributes:
-        num_nodes: Nodes of the cluster, those included that are away at first.
-        absent: Nodes that are away from the beginning, by number.
-        events: In the order of time.
-        returns: When nodes that were absent come: (seconds, node).
-        duration_s: How long the run is.
+        num_nodes: Nodes of the cluster, with those that are away at the start.
+        absent: The numbers of nodes that are away at the start.
+        events: All events, in the order of time.
+        returns: When absent nodes arrive: (seconds, node).
+        duration_s: The length of the run.
     """
 
     num_nodes: int
@@ -71,7 +71,7 @@ class EventSequence:
 
 
 def draw_events(scenario: Scenario, seed: int) -> EventSequence:
-    """Return what happens under a seed.
+    """Return the events of a scenario for a seed.
 
     Raises:
         RecordError: The trace can't be read, or has no node.
@@ -111,7 +111,7 @@ def _order(event: SimulatedEvent) -> tuple[float, int, str]:
 def _moments(
     scenario: Scenario, faults: FaultCounts | FaultRates, kind: str, rng: random.Random
 ) -> list[tuple[float, int]]:
-    """Return when, and on which node, each of a kind happens."""
+    """Return the times and nodes of all events of one kind."""
     values, amount = scenario.values, getattr(faults, kind)
     num_nodes, duration_s = values.nodes + values.standby_nodes, values.days * _DAY_S
     if isinstance(faults, FaultCounts):
@@ -128,7 +128,7 @@ def _moments(
 
 
 def _draw_event(scenario: Scenario, kind: str, at_s: float, node: int, name: str) -> SimulatedEvent:
-    """Draw the rest; each part from dice of its own, so that another law changes nothing else."""
+    """Draw the other values, each from its own seed, so that a law changes one value only."""
     values = scenario.values
     detected_s = 0.0
     if kind != "manual":
@@ -191,4 +191,4 @@ def _traced(scenario: Scenario, faults: TracedFaults, trace: Trace, seed: int) -
 def _nothing_left(faults: TracedFaults, trace: Trace) -> str:
     if faults.begin_s:
         return f"faults.begin_s: {faults.begin_s:g} must be below {trace.end_s:g}, the trace's end"
-    return f"nothing happens in {faults.trace} after 0 s; give a trace of some length"
+    return f"the trace {faults.trace} ends at 0 s; give a longer trace"

@@ -1,4 +1,4 @@
-"""What all policies of a run have in common: the nodes, the tasks' profiles, and the initial split."""
+"""The setup that all policies share: profiles of tasks, initial split, and the core's policy."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ from profiles.records import RecordError
 
 @dataclass(frozen=True, slots=True)
 class InitialSetup:
-    """What a run begins with.
+    """The setup at the start of a run.
 
     Attributes:
         scenario: The scenario.
-        profiles: Of the tasks, by their names in order.
-        split: Workers of each task at first.
-        policy: The core's; who applies plans is another matter.
+        profiles: The profiles of the tasks, sorted by name.
+        split: The initial number of workers of each task.
+        policy: The core's policy; each run sets ``is_auto_heal`` itself.
     """
 
     scenario: Scenario
@@ -35,12 +35,12 @@ class InitialSetup:
 
 
 def setup_of(scenario: Scenario, sequence: EventSequence) -> InitialSetup:
-    """Return what runs of a scenario begin with.
+    """Return the setup of a scenario's runs.
 
-    The initial split is the planner's own, with every task on some workers.
+    The initial split is the planner's, but every task gets some workers.
 
     Raises:
-        RecordError: Not every task finds room.
+        RecordError: The tasks do not all fit on the nodes.
     """
     values = scenario.values
     num_workers = sequence.num_nodes * values.workers_per_node
@@ -53,7 +53,7 @@ def setup_of(scenario: Scenario, sequence: EventSequence) -> InitialSetup:
 
 
 def policy_of(values: Values) -> Policy:
-    """Return the policy: the defaults, and what the planner is told of the cluster."""
+    """Return the default policy with the scenario's MTBF and recovery times."""
     steps = values.steps
     return Policy(
         worker_mtbf_s=3600.0 * values.worker_mtbf_hours,
@@ -69,7 +69,7 @@ def policy_of(values: Values) -> Policy:
 
 
 def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:
-    """Return the tasks as the planner sees them before anything runs."""
+    """Return the planner's tasks before any task runs."""
     return [
         PlanTask(
             name=TaskId(each.task.name),
@@ -87,7 +87,7 @@ def plan_tasks_of(profiles: tuple[Profile, ...]) -> list[PlanTask]:
 def _split(
     profiles: tuple[Profile, ...], values: Values, num_workers: int
 ) -> dict[str, int] | None:
-    """Return the workers of each task, or None where not every task finds room."""
+    """Return the workers of each task; None if the tasks do not all fit."""
     tasks = plan_tasks_of(profiles)
     running_s = horizon_s(3600.0 * values.worker_mtbf_hours, num_workers)
     decision = solve(tasks, num_workers=num_workers, running_s=running_s)
@@ -104,12 +104,12 @@ def _split(
 def _no_room(values: Values, sequence: EventSequence) -> str:
     num_nodes = sequence.num_nodes - values.standby_nodes - len(sequence.absent)
     num_tasks = len(values.tasks)
-    who = "the task does" if num_tasks == 1 else f"the {num_tasks} tasks do"
+    tasks = "the task does" if num_tasks == 1 else f"the {num_tasks} tasks do"
     nodes = f"{num_nodes} node" if num_nodes == 1 else f"{num_nodes} nodes"
-    what = f"{who} not fit on the {num_nodes * values.workers_per_node} workers of {nodes}"
+    reason = f"{tasks} not fit on the {num_nodes * values.workers_per_node} workers of {nodes}"
     if not isinstance(values.faults, TracedFaults):
-        return f"{what}; give more nodes, or fewer or smaller tasks"
+        return f"{reason}; give more nodes, or fewer or smaller tasks"
     return (
-        f"{what}, those that are there {values.faults.begin_s:g} s into the trace; give a later"
+        f"{reason} that are present {values.faults.begin_s:g} s into the trace; give a later"
         ' faults.begin_s, or fewer or smaller tasks, in a scenario with base = "spot-g4dn"'
     )

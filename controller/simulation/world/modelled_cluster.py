@@ -1,8 +1,8 @@
-"""A modelled cluster that does what the controller's core tells it, under a virtual clock.
+"""A modelled cluster that carries out the core's instructions, under a virtual clock.
 
-What the agents of a real cluster would report comes to the core as the same events, when it changes
-the core's state; heartbeats, and iterations between faults, are left out. So are the timers that
-wait for those: an iteration that goes on is never overdue.
+The core gets the same events as from the agents of a real cluster, if they change its state.
+Heartbeats and iterations between faults are left out. So are the timers that wait for them, since
+an iteration is never overdue here.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ class ModelledCluster:
         site.carry_out = self._carry_out
 
     def run(self, sequence: EventSequence) -> None:
-        """Let a sequence happen, from the beginning to its end."""
+        """Run the event sequence from its start to its end."""
         site = self._site
         self._begin(sequence.absent)
         for event in sequence.events:
@@ -63,7 +63,7 @@ class ModelledCluster:
         site.clock.run(sequence.duration_s)
 
     def _begin(self, absent: Iterable[int]) -> None:
-        """Attach every node that is there."""
+        """Attach every node that is present at the start."""
         site = self._site
         site.down |= {site.names[number] for number in absent}
         site.record_service()
@@ -93,7 +93,7 @@ class ModelledCluster:
             case Announce(kind="question"):
                 self._by_operator(partial(self._decide_loss, NodeId(instruction.source)))
             case _:
-                pass  # what is told, and rendezvous that nobody would come to
+                pass  # announcements, and rendezvous files, which no modelled rank reads
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if isinstance(timer, _NOT_MODELLED):
@@ -113,7 +113,7 @@ class ModelledCluster:
             self._site.post(PeerProbed(node, peer, None if peer in self._site.down else outcome))
 
     def _note_isolation(self, node: NodeId) -> None:
-        """A node that policy takes out, though nothing has to be repaired, is looked at by somebody."""
+        """Let an operator uncordon a node later that the policy isolated without a broken part."""
         self._site.record_service()
         if node not in self._site.in_repair and node not in self._site.down:
             self._site.in_repair.add(node)
@@ -125,19 +125,19 @@ class ModelledCluster:
         return LossDecided(self._site.next_request(), _OPERATOR, node, is_lost)
 
     def _is_proposal(self, line: Announce) -> bool:
-        """Return whether a plan waits for a decision of which this line tells."""
+        """Return whether this announcement is about a plan that waits for approval."""
         is_pending = dict(line.facts).get("state") == PlanState.PENDING
         return is_pending and not self._site.machine.policy.is_auto_heal
 
     def _approve(self) -> EventBody | None:
-        """Approve the plan that waits now: a revision is not looked at anew."""
+        """Approve the plan that waits now, also if it was revised since the operator saw it."""
         plan = self._site.machine.state.pending_plan()
         if plan is None:
             return None
         return PlanApproved(self._site.next_request(), _OPERATOR, plan.name, plan.revision)
 
     def _by_operator(self, decide: Callable[[], EventBody | None]) -> None:
-        """An operator looks, decides by what is then, and says so if there is something to say."""
+        """Let an operator decide later, by the state at that time."""
         delay_s = self._site.draw(self._site.values.steps.operator)
         self._site.clock.after(delay_s, partial(self._post_decision, decide))
 

@@ -1,4 +1,4 @@
-"""The modelled cluster's nodes, and the way from them to the controller's core and back."""
+"""The modelled cluster's nodes, and the link between them and the controller's core."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -18,24 +18,24 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
 
 AGENT_S = 0.05
-"""An agent's answer, or a process's end."""
+"""Delay of an agent's answer, or of a process's end."""
 
 
 class ModelledNodes:
-    """What all parts of the modelled cluster share.
+    """The state that all parts of the modelled cluster share.
 
     Attributes:
         machine: The core.
-        values: The scenario.
-        profiles: What tasks achieve.
+        values: The scenario's values.
+        profiles: The throughput of each task.
         ledger: The account of the run.
         clock: Virtual time.
-        names: Nodes, by number.
+        names: The nodes' names, by number.
         down: Nodes that are away.
-        in_repair: Nodes whose hardware is broken, although they answer.
-        slow: The speed that slow nodes leave their task, as a part of the usual one.
+        in_repair: Nodes with broken hardware that still answer.
+        slow: For each slow node, the speed of its task as a fraction of the usual speed.
         runs: The newest generation of every task that has had one.
-        carry_out: Takes what the core wants.
+        carry_out: Takes the core's instructions.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ModelledNodes:
         self._num_requests = 0
 
     def post(self, body: EventBody) -> None:
-        """Tell the core, and do what it wants."""
+        """Give the core an event, and carry out its instructions."""
         self.num_events += 1
         event = Event(number=self.num_events, at=self.clock.now_s, body=body)
         for instruction in self.machine.handle(event):
@@ -72,38 +72,38 @@ class ModelledNodes:
         self._note_stopped()
 
     def post_if_up(self, node: NodeId, body: EventBody) -> None:
-        """Tell the core what a node says, unless it can't."""
+        """Post an event of a node, unless the node is down."""
         if node not in self.down:
             self.post(body)
 
     def observe(self, node: NodeId, observation: AnyObservation) -> None:
-        """Report an observation of a node, unless it can't any more."""
+        """Post an observation of a node's agent, unless the node is down."""
         if node in self.down:
             return
         seq = self._num_reports[node] = self._num_reports.get(node, 0) + 1
         self.post(Observed(node, seq, self.clock.now_s, observation))
 
     def next_request(self) -> str:
-        """Return the name of an operator's next request."""
+        """Return the id of an operator's next request."""
         self._num_requests += 1
         return f"request-{self._num_requests}"
 
     def draw(self, law: Law) -> float:
-        """Return a duration of a law, seconds."""
+        """Return a duration drawn from a law, in seconds."""
         return law.draw(self._rng)
 
     def draw_fraction(self) -> float:
-        """Return anything from 0 to 1: how far an iteration is, or how old a checkpoint."""
+        """Return a number from 0 to 1: the progress of an iteration, or the age of a checkpoint."""
         return self._rng.random()
 
     def _note_stopped(self) -> None:
-        """A plan may stop a task of which no process is left: no order tells of that."""
+        """Note tasks that a plan has stopped. No instruction says so if no process was left."""
         for name, task in self.machine.state.tasks.items():
             if task.phase is TaskPhase.STOPPED and self.ledger.activity_of(name) != "stopped":
                 self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
 
     def record_activity(self, run: ModelledGeneration, activity: Activity) -> None:
-        """Write into the ledger what a generation does now."""
+        """Write a generation's new activity into the ledger."""
         if self.runs.get(run.start.task) is not run:
             return
         can_use = self.machine.state.can_use
@@ -120,7 +120,7 @@ class ModelledNodes:
         )
 
     def record_service(self) -> None:
-        """Write into the ledger what is out of service, and what tasks hold of the rest."""
+        """Write into the ledger the workers out of service, and the workers that tasks hold."""
         num_out = sum(
             state.spec.num_workers
             if name in self.down or state.isolated
@@ -134,7 +134,7 @@ class ModelledNodes:
 
 
 def rank_fields(run: ModelledGeneration, number: int) -> dict[str, Any]:
-    """Return the fields by which an observation names a rank."""
+    """Return the fields of an observation that identify a rank."""
     return {
         "task": run.start.task,
         "generation": run.start.generation,

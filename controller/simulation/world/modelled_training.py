@@ -1,7 +1,7 @@
-"""Generations of tasks in the modelled cluster: how they start, park, stop and prepare.
+"""Generations of tasks in the modelled cluster: they start, train, park, stop and prepare spares.
 
-How long each step takes is drawn from the laws of the scenario. Of the iterations only the first two of a
-generation are nodes_asked: they show that the task trains again.
+The durations are drawn from the scenario's laws. Only the first two iterations of a generation are
+reported: they show the core that the task trains again.
 """
 
 from functools import partial
@@ -25,14 +25,14 @@ from nodeagent.protocol.regroup import StateSource
 
 
 class ModelledTraining:
-    """What the processes of all tasks do."""
+    """The processes of all tasks."""
 
     def __init__(self, site: ModelledNodes) -> None:
         self._site = site
         self._num_pids = 1000
 
     def start(self, start: StartRanks) -> None:
-        """Begin a generation, or give one that forms the ranks that it still lacks."""
+        """Begin a generation, or add missing ranks to one that is forming."""
         old = self._site.runs.get(start.task)
         if old is not None and old.start.generation == start.generation:
             self._report_waiting(old, tuple(start.parked_spares))
@@ -53,7 +53,10 @@ class ModelledTraining:
         self._form_after(run, self._duration_s(run, old))
 
     def _hand_over(self, old: ModelledGeneration, run: ModelledGeneration) -> None:
-        """Processes that do not go on end where new ones are started; the others keep their state."""
+        """Pass processes from the old generation to the new one.
+
+        Continued processes keep their state. On the nodes of the new generation, all others end.
+        """
         old.stage = "over"
         kept = {ref.global_rank: new for new, ref in run.start.continues.items()}
         run.stateful = {new for number, new in kept.items() if number in old.stateful}
@@ -72,7 +75,7 @@ class ModelledTraining:
         self._site.observe(worker.node, exited)
 
     def _duration_s(self, run: ModelledGeneration, old: ModelledGeneration | None) -> float:
-        """Return how long the generation takes to form and to have its state."""
+        """Return the seconds until the generation has formed and has its state."""
         steps, start = self._site.values.steps, run.start
         num_new = run.num_workers - len(start.continues)
         if old is None or not start.continues:
@@ -90,11 +93,11 @@ class ModelledTraining:
         self._site.clock.after(delay_s, partial(self._form, run))
 
     def _form(self, run: ModelledGeneration) -> None:
-        """All ranks are there, if all nodes are: take up training."""
+        """Report all ranks as joined and begin to train, unless a node is down."""
         if run.stage != "forming" or self._site.runs.get(run.start.task) is not run:
             return
         if any(worker.node in self._site.down for worker in run.start.placement):
-            return  # the core will learn of that
+            return  # the loss of the node is reported on its own
         source: StateSource = run.start.resume.source
         if source == "disk" and not run.is_saved:
             run.debt_s = min(run.committed * run.iteration_s, run.debt_s + self._age_s())
@@ -124,11 +127,11 @@ class ModelledTraining:
         self.train(run)
 
     def _age_s(self) -> float:
-        """Return how old the newest checkpoint on disk is."""
+        """Return the age of the newest checkpoint on disk."""
         return self._site.draw_fraction() * self._site.values.checkpoint_interval_s
 
     def train(self, run: ModelledGeneration) -> None:
-        """Iterations go on from now; those that had been committed before come first."""
+        """Train from now on; recompute lost iterations first."""
         if not run.is_in("forming", "paused", "training"):
             return
         run.settle(self._site.clock.now_s)
@@ -147,7 +150,7 @@ class ModelledTraining:
                 self._site.record_activity(run, "training")
 
     def _commit(self, run: ModelledGeneration, iteration: int) -> None:
-        """Tell of one of the first iterations, which show that the task trains again."""
+        """Report one of the first iterations, which show that the task trains again."""
         if run.stage != "training" or 0 not in run.alive or iteration not in run.unreported:
             return
         run.unreported.remove(iteration)
@@ -162,19 +165,19 @@ class ModelledTraining:
         self._site.observe(run.alive[0].node, committed)
 
     def stall(self, run: ModelledGeneration) -> None:
-        """A fault has hit: collectives hang from now on."""
+        """Stall a generation after a fault: its collectives hang from now on."""
         if run.stage in {"training", "paused"}:
             run.settle(self._site.clock.now_s)
             if run.stage == "training":
                 run.debt_s += (
                     self._site.draw_fraction() * run.iteration_s
-                )  # the one that is broken off
+                )  # the interrupted iteration
             self._site.record_activity(run, "detection")
         if run.stage in {"training", "paused", "forming"}:
             run.stage = "stalled"
 
     def halt(self, halt: HaltRanks) -> None:
-        """Have ranks park: at once, or at the end of the iteration."""
+        """Park ranks: at once, or at the end of the iteration."""
         run = self._of(halt.task, halt.generation)
         if run is None:
             return
@@ -194,7 +197,7 @@ class ModelledTraining:
             run.stage = "parked"
             self._site.record_activity(run, "transition")
         nodes_asked = set(nodes)
-        # Of the other nodes the core hears by their ranks.
+        # Nodes with ranks report by their ranks; only nodes without ranks answer the order itself.
         for node in sorted(nodes_asked - {worker.node for worker in run.alive.values()}):
             self._site.post_if_up(node, HaltCarriedOut(node, run.start.task, run.start.generation))
         for number, worker in list(run.alive.items()):
@@ -202,10 +205,10 @@ class ModelledTraining:
                 halted = RankHalted(**rank_fields(run, number), position=run.position(number))
                 self._site.observe(worker.node, halted)
         if run.is_in("parked") and self._site.machine.state.tasks[run.start.task].target is None:
-            self._site.record_activity(run, "waiting")  # for a plan, or for who approves it
+            self._site.record_activity(run, "waiting")  # for a plan, or for its approval
 
     def order_stop(self, stop: StopRanks) -> None:
-        """Have ranks end: at once, or at the end of the iteration."""
+        """Stop ranks: at once, or at the end of the iteration."""
         run = self._of(stop.task, stop.generation)
         if run is None:
             self._site.clock.after(AGENT_S, partial(self._report_stopped, stop))
@@ -251,7 +254,7 @@ class ModelledTraining:
     def end_process(
         self, run: ModelledGeneration, number: int, *, signal: int, is_expected: bool
     ) -> None:
-        """A process ends, and its agent says so."""
+        """End a process, and report its exit."""
         worker = run.alive.pop(number, None) or run.spares.pop(number, None)
         run.stateful.discard(number)
         if worker is not None:
@@ -267,7 +270,7 @@ class ModelledTraining:
     def raise_in(
         self, run: ModelledGeneration, number: int, words: str, *, is_in_collective: bool
     ) -> None:
-        """A rank raises an exception; one of a failed collective leaves it parked."""
+        """Report an exception of a rank. After a failed collective the rank is parked."""
         raised = RankRaised(
             **rank_fields(run, number),
             exception_type="RuntimeError",
@@ -280,7 +283,7 @@ class ModelledTraining:
         self._site.observe(run.alive[number].node, raised)
 
     def prepare(self, prepare: PrepareSpares) -> None:
-        """Start processes that build their models while training goes on."""
+        """Start spares, which build their models while training continues."""
         run = self._of(prepare.task, prepare.generation)
         if run is None:
             return
@@ -291,7 +294,7 @@ class ModelledTraining:
         self._site.clock.after(delay_s, partial(self._report_ready, run, tuple(prepare.spares)))
 
     def _report_ready(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
-        """They have built their models, and wait; those that were ended meanwhile do not."""
+        """Report spares that have built their models, unless they have ended meanwhile."""
         for number in numbers:
             worker = run.spares.get(number)
             if worker is None or run.is_in("over"):
@@ -304,7 +307,7 @@ class ModelledTraining:
             self._report_waiting(run, (number,))
 
     def _report_waiting(self, run: ModelledGeneration, numbers: tuple[int, ...]) -> None:
-        """They say that they wait, with their models."""
+        """Report that spares wait with their models built."""
         for number in numbers:
             worker = run.spares.get(number)
             if worker is not None and not run.is_in("over"):

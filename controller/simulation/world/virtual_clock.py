@@ -1,4 +1,4 @@
-"""Virtual time: things to do in their order, and nothing sleeps."""
+"""Virtual time: runs scheduled actions in order, without sleeping."""
 
 import heapq
 import itertools
@@ -8,7 +8,7 @@ Action = Callable[[], None]
 
 
 class VirtualClock:
-    """Seconds since the beginning. What is due at one moment is done in the order it was asked for."""
+    """Seconds since the start. Actions due at the same time run in the order of their calls."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -16,15 +16,15 @@ class VirtualClock:
         self._queue: list[tuple[float, int, Action]] = []
 
     def at(self, at_s: float, action: Action) -> None:
-        """Do ``action`` at a time; one that has passed is now."""
+        """Run ``action`` at ``at_s``, or now if that time has passed."""
         heapq.heappush(self._queue, (max(at_s, self.now_s), next(self._order), action))
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Do ``action`` after some seconds."""
+        """Run ``action`` after ``delay_s`` seconds."""
         self.at(self.now_s + delay_s, action)
 
     def run(self, until_s: float) -> None:
-        """Let time pass."""
+        """Run all actions that are due until ``until_s``."""
         while self._queue and self._queue[0][0] <= until_s:
             self.now_s, _, action = heapq.heappop(self._queue)
             action()

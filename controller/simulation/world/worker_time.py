@@ -1,7 +1,7 @@
-"""Where the time goes: what every worker does at every moment, and the weighted FLOP that come of it.
+"""Accounts for the time of every worker, and for the accumulated weighted FLOP.
 
-A worker is held by a task, out of service, or idle. What a task does with its workers is one of
-``ACTIVITIES``; their sum, with what is out of service, is all GPU-hours there are.
+A worker is held by a task, out of service, or idle. A task's activity is one of ``ACTIVITIES``. The
+GPU-hours of all activities sum up to all GPU-hours of the cluster.
 """
 
 from dataclasses import dataclass
@@ -23,21 +23,21 @@ ACTIVITIES: Final[tuple[Activity, ...]] = (
 )  # fmt: skip
 """
 training       iterations are committed for the first time
-detection      a fault has happened, and the recovery has not begun
-transition     the recovery is under way
-recomputation  iterations are run that had been committed before
-manual         a change by hand is rolled out
-slow           what is lost while a slow node holds its task up
-waiting        no task has the worker, or its task waits for others
+detection      a fault has occurred, and the recovery has not begun
+transition     the recovery is in progress
+recomputation  iterations run again that had been committed before
+manual         operators roll out a change by hand
+slow           the time lost to a slow node of the task
+waiting        no task holds the worker, or its task waits
 repair         the worker is out of service
 
-A task that a plan has stopped does nothing, with no worker.
+A task that a plan has stopped has the activity ``stopped`` and no worker.
 """
 
 
 @dataclass(slots=True)
 class _TaskActivity:
-    """What a task does now."""
+    """A task's present activity."""
 
     activity: Activity = "waiting"
     workers: int = 0
@@ -47,15 +47,15 @@ class _TaskActivity:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAccount:
-    """What a policy made of a run.
+    """The results of one run of a policy.
 
     Attributes:
         waf: Accumulated weighted FLOP: the integral of F over the time in training.
-        gpu_hours: By activity; their sum is all there were.
-        ettr: Effective training time ratio: the time in training, slow phases at their speed, over all
-            the time in which a task was not stopped by a plan.
+        gpu_hours: GPU-hours by activity. Their sum is all GPU-hours of the run.
+        ettr: Effective training time ratio: the time in training (slow phases count by their speed)
+            over the time in which no plan had stopped the task.
         num_incidents: Faults that hit a task.
-        num_plans: Plans that were proposed; None of a policy that has none.
+        num_plans: Proposed plans; None for a policy without plans.
     """
 
     waf: float
@@ -66,7 +66,7 @@ class WorkerAccount:
 
 
 class WorkerTimeLedger:
-    """The account of one run, as it goes on."""
+    """The account of one run, updated at every change of activity."""
 
     def __init__(self, num_workers: int, gpus_per_worker: int, tasks: list[str]) -> None:
         self._num_workers = num_workers
@@ -90,25 +90,25 @@ class WorkerTimeLedger:
         waf: float = 0.0,
         speed: float = 1.0,
     ) -> None:
-        """From now on a task does this with so many workers.
+        """Note a task's activity from now on.
 
         Args:
-            at_s: Now, seconds from the beginning.
+            at_s: Now, in seconds since the start.
             name: The task.
-            activity: What it does.
-            workers: That it holds and that are in service.
-            waf: F of its size, weighted FLOP/s; counts in training.
-            speed: In training, as a part of the usual speed.
+            activity: Its new activity.
+            workers: The workers that it holds and that are in service.
+            waf: F of its size, weighted FLOP/s. It counts in training only.
+            speed: Its training speed, as a fraction of the usual speed.
         """
         self._settle(at_s)
         self._tasks[name] = _TaskActivity(activity, workers, waf, speed)
 
     def activity_of(self, name: str) -> Activity:
-        """Return what a task does now."""
+        """Return a task's present activity."""
         return self._tasks[name].activity
 
     def out_of_service(self, at_s: float, num_workers: int) -> None:
-        """From now on so many workers are out of service."""
+        """Note the number of workers out of service from now on."""
         self._settle(at_s)
         self._num_out = num_workers
 

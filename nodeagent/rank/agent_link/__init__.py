@@ -1,1 +1,4 @@
-"""A rank's connection to its node's agent, and what it reports over it. Begin with ``link``."""
+"""The connections of a rank to its node's agent: reports, requests, rendezvous, and drills.
+
+Begin with ``control_link``. ``dependencies`` is the part of it that training sees.
+"""

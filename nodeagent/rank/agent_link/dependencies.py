@@ -1,4 +1,4 @@
-"""What training knows of the world outside it: its link to the agent, whether it is halted, and time."""
+"""The dependencies of training: the link to the agent, the halt, and the clock."""
 
 import threading
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from nodeagent.protocol.rank_faults import RankFault
 
 
 class Control(Protocol):
-    """What the loop needs of the rank's link to its agent. ``link.ControlLink`` is the real one."""
+    """The part of the link to the agent that the loop needs. ``ControlLink`` implements it."""
 
     @property
     def is_stop_requested(self) -> bool:
         """Whether the ranks should stop after the running iteration."""
 
     @property
-    def is_pause_requested(self) -> bool:
+    def is_park_requested(self) -> bool:
         """Whether the ranks should park after the running iteration."""
 
     @property
@@ -28,7 +28,7 @@ class Control(Protocol):
         """Return the newest fault that a drill asked for, once."""
 
     def report(self, observation: AnyObservation) -> None:
-        """Hand over a report; it is kept until the agent stored it."""
+        """Queue a report. It is kept until the agent has stored it."""
 
     def pulse(
         self,
@@ -38,19 +38,19 @@ class Control(Protocol):
         *,
         report: AnyObservation | None = None,
     ) -> None:
-        """Tell that ``iteration`` is done, and how long its own computing took.
+        """Queue the news that ``iteration`` is done, with the time that its own computing took.
 
-        That may be dropped; ``report``, which goes along, is kept as all reports are.
+        A newer pulse replaces an unsent one. ``report`` is kept like all reports.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the loop knows of the world outside training.
+    """The objects that the loop gets from outside.
 
     Attributes:
         control: The link to the agent.
-        halted: Set when the generation is halted; a wait ends at once then.
+        halted: Set when the generation is halted, which ends a wait at once.
         monotonic_s: The loop's only access to time.
     """
 

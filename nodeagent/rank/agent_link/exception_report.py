@@ -1,8 +1,8 @@
-"""The report about an exception, from any program: without torch, which it may not have imported.
+"""The report about an exception in any program. It needs no torch, which the program may lack.
 
-A rank can't tell a peer's failure from its own: a collective that breaks because a peer died raises
-here too. It only states whether the exception came out of communication with others; the controller
-weighs that against what other ranks and nodes report.
+A rank can't distinguish a peer's failure from its own: when a peer dies, the collective raises here
+too. So the report only states whether the exception came from communication with other ranks. The
+controller compares it with the reports of other ranks and nodes.
 """
 
 import traceback
@@ -20,7 +20,7 @@ _COLLECTIVE_WORDS: Final = ("gloo", "nccl", "connection closed by peer", "connec
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says in one line: its class where it says nothing, as ``MemoryError`` does."""
+    """Return the first line of an error's text, or its class if it has no text, as ``MemoryError``."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -32,14 +32,14 @@ def raised(
     *,
     is_in_collective: bool,
 ) -> RankRaised:
-    """Return the report about ``error``. A long traceback keeps its end, where the cause stands.
+    """Return the report about ``error``. A long traceback keeps its end, which names the cause.
 
     Args:
         error: The exception.
-        rank: Task, generation and global rank that it was raised in.
-        iteration: The iteration that was under way.
-        position: Where the rank stands; None if it can't take part in another generation.
-        is_in_collective: Whether it may be the echo of a peer's end.
+        rank: Task, generation and global rank of the process.
+        iteration: The running iteration.
+        position: The rank's progress; None if it can't join another generation.
+        is_in_collective: Whether the exception may be the echo of a peer's end.
     """
     task, generation, global_rank = rank
     text = "".join(traceback.format_exception(error))
@@ -57,12 +57,12 @@ def raised(
 
 
 def _sendable(text: str) -> str:
-    """Return ``text`` without lone surrogates, which file names may bring and JSON can't carry."""
+    """Return ``text`` without lone surrogates, which occur in file names and can't be sent as JSON."""
     return text.encode("utf-8", "replace").decode()
 
 
 def is_of_collective(error: BaseException) -> bool:
-    """Return whether ``error`` came out of communication with other ranks, as far as shows."""
+    """Return whether ``error`` came from communication with other ranks, judged by its class and text."""
     if any(
         base.__module__.startswith("torch") and base.__name__ == "DistError"
         for base in type(error).__mro__

@@ -1,13 +1,13 @@
-"""Reading torch's flight recorder in the rank that it records.
+"""Reads torch's flight recorder inside the rank that it records.
 
-torch 2.13 records the collectives of gloo and of NCCL, each in a ring of its own; how long the rings
-are is set before torch is imported (``imports``). torch keeps the interpreter's lock while it reads,
-some 7 ms for 256 collectives of gloo, and in proportion for more. So a ring that a user has made longer
-than ``_MAX_ENTRIES`` is not read, and that is logged: the whole rank would stand still meanwhile.
+torch 2.13 records the collectives of gloo and of NCCL, each in a ring buffer of its own. Their size
+is set before torch is imported (``warm_imports``). torch keeps the interpreter's lock while it
+reads: about 7 ms for 256 collectives of gloo, and more in proportion. All of the rank waits
+meanwhile. So a ring that a user made longer than ``_MAX_ENTRIES`` is not read, and that is logged.
 
-Run with gloo. **The reading of NCCL's ring has not been run on a GPU yet**; its JSON comes from the
-same code of torch, with the same fields. There torch asks the driver, without waiting, whether events
-have passed.
+This was run with gloo. **The reading of NCCL's ring has not been run on a GPU yet.** Its JSON comes
+from the same code of torch and has the same fields. There torch queries the driver for completed
+events without waiting.
 """
 
 import logging
@@ -35,7 +35,7 @@ _ONLY_ACTIVE: Final = False
 
 
 def recorded_collectives(since_ns: int) -> tuple[Collective, ...]:
-    """Return the newest collective of each process group; none where the recorder says nothing.
+    """Return the newest collective of each process group; none if the recorder has no records.
 
     ``since_ns`` is when the generation began, nanoseconds since the epoch.
     """
@@ -47,12 +47,12 @@ def _records() -> Iterator[bytes]:
         try:
             yield reader(_WITH_COLLECTIVES, _ONLY_ACTIVE)
         except (RuntimeError, TypeError) as error:
-            logger.warning("the flight recorder can't be read: %s", error)
+            logger.warning("cannot read the flight recorder: reason=%s", error)
 
 
 @cache
 def _is_short() -> bool:
-    """Whether the ring may be read. What forbids it is logged at the first call."""
+    """Whether the ring may be read. The first call logs the reason if it may not."""
     sizes = {name: os.environ[name] for name in _SIZES if name in os.environ}
     too_long = [
         f"{name}={size}"
@@ -61,8 +61,9 @@ def _is_short() -> bool:
     ]
     if too_long:
         logger.warning(
-            "%s: torch's flight recorder is read up to %d only, so no collective is named in a hang",
-            ", ".join(too_long),
+            "torch's flight recorder is too long to read, so a hang will not name its collective:"
+            " %s max_entries=%d",
+            " ".join(too_long),
             _MAX_ENTRIES,
         )
     return not too_long

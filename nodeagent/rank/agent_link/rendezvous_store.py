@@ -4,12 +4,12 @@ Each operation is one ``StoreCall`` line; the agent relays it to the controller,
 answer it (``controller.fleet.rendezvous_tables``). ``TCPStore`` is not used: it opens a port and makes a
 reverse name look-up per connection.
 
-A lost connection (the agent was restarted) is made again and the pending call repeated with the
-same ``call_id``; the tables answer a repeated call without carrying it out twice. ``close`` may be
-called from another thread and makes a blocked call raise ``StoreClosedError`` at once: a rank that
-waits for a dead peer is woken that way.
+After a lost connection (the agent was restarted) the store reconnects and repeats the pending call
+with the same ``call_id``. The tables answer a repeated call without executing it twice. Another
+thread may call ``close``: a blocked call then raises ``StoreClosedError`` at once. That wakes a rank
+that waits for a dead peer.
 
-Not here: what the keys mean. One connection serves one generation and one thread at a time.
+One connection serves one generation and one thread at a time.
 """
 
 import base64
@@ -30,20 +30,25 @@ from nodeagent.protocol.local import ToRank
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
 
 DEFAULT_TIMEOUT_S: Final = 3600.0
-"""How long a rank waits for its peers. The controller gives up much sooner, and a halt ends any wait; a
-replacement that builds a large model may take minutes."""
+"""Seconds that a rank waits for its peers.
+
+The controller gives up much sooner, and a halt ends any wait. A replacement that builds a large
+model may take minutes.
+"""
 
 _CONNECT_TIMEOUT_S: Final = 5.0
-_RECONNECT_PAUSE_S: Final = 0.1
-_REPLY_GRACE_S: Final = 30.0  # beyond a call's own timeout, for the way there and back
+_RECONNECT_WAIT_S: Final = 0.1
+_REPLY_GRACE_S: Final = (
+    30.0  # Added to a call's own timeout, for the way to the controller and back.
+)
 
 
 class StoreError(RuntimeError):
-    """The controller answered with an error, for instance that the keys did not appear in time."""
+    """The controller answered with an error, for instance because the keys did not appear in time."""
 
 
 class StoreClosedError(StoreError):
-    """The store was closed, here or by the end of its generation."""
+    """The store was closed by this rank or by the end of its generation."""
 
 
 class AgentStore(Store):
@@ -51,9 +56,9 @@ class AgentStore(Store):
 
     Args:
         socket_path: The agent's ``ranks.sock``.
-        task: Task whose table is used.
-        generation: Generation whose table is used.
-        caller: Unique name of this process in the task; prefixes the ids of its calls.
+        task: Task of the table.
+        generation: Generation of the table.
+        caller: Unique name of this process in the task. It prefixes the ids of its calls.
         monotonic_s: Clock for the limit on reconnecting.
     """
 
@@ -92,7 +97,7 @@ class AgentStore(Store):
     # --- operations, with the names and signatures of torch.distributed.Store --------------
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Store ``value``, over an older one."""
+        """Store ``value``, and replace an older one."""
         self._call("set", [key], [value])
 
     def get(self, key: str) -> bytes:
@@ -131,7 +136,7 @@ class AgentStore(Store):
         """Change how long ``get`` and ``wait`` wait."""
         self._timeout = timeout
 
-    # torch's C++ side looks up these two by their C++ names.
+    # torch's C++ side looks up these two methods by their C++ names.
     deleteKey = delete_key  # noqa: N815
     getNumKeys = num_keys  # noqa: N815
 
@@ -183,7 +188,7 @@ class AgentStore(Store):
                 raise ConnectionResetError
             for line in self._splitter.feed(data):
                 message = self._codec.decode(line)
-                # A reply to an earlier call can only be the second one of a repeated call.
+                # A reply to an earlier call is a second answer to a repeated call. It is ignored.
                 if isinstance(message, StoreReply) and message.call_id == call_id:
                     return message
 
@@ -199,7 +204,7 @@ class AgentStore(Store):
                 connection.close()
                 if self._monotonic_s() > deadline:
                     raise StoreError(f"no agent at {self._socket_path}: {error}") from error
-                self._closed.wait(_RECONNECT_PAUSE_S)
+                self._closed.wait(_RECONNECT_WAIT_S)
             else:
                 self._connection = connection
                 self._splitter = LineSplitter()
@@ -215,7 +220,7 @@ class AgentStore(Store):
 
 
 def _shut_down(connection: socket.socket) -> None:
-    # shutdown and not close: only shutdown wakes a thread that is inside recv.
+    # Not close: only shutdown wakes a thread that is inside recv.
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -1,8 +1,8 @@
 """Faults that a rank stages in itself, for drills.
 
-The agent passes a ``RankFault`` on, and the training thread carries it out at its next micro-batch.
-Where nothing is asked for this costs one look at an empty queue per micro-batch. A fault that lasts
-(slow, NaN, a spike) ends with its generation at the latest; a later one replaces it.
+The agent sends a ``RankFault``, and the training thread stages it at its next micro-batch. Without a
+drill this costs one look at an empty queue per micro-batch. A lasting fault (slow, NaN, spike) ends
+with its generation at the latest. A later fault replaces it.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.rank.agent_link.drill_error import DrillError
 from profiles.drills.exception_texts import RAISED_BY_STATUS, ExceptionName
 
 _EXCEPTIONS: Final[Mapping[ExceptionName, type[Exception]]] = {
@@ -29,16 +30,12 @@ _EXCEPTIONS: Final[Mapping[ExceptionName, type[Exception]]] = {
 }
 
 
-class DrillError(Exception):
-    """Raised on an operator's request, to rehearse an exception in a rank."""
-
-
-class Drills:
-    """What is staged in this process. For the training thread alone.
+class StagedFaults:
+    """The faults that are staged in this process. Only the training thread may use it.
 
     Args:
-        take: Returns the newest fault that was asked for, once; else None.
-        wait: Waits for seconds, or until the generation is halted.
+        take: Returns the newest requested fault once, else None.
+        wait: Waits for a number of seconds, or until the generation is halted.
         monotonic_s: The only access to time.
     """
 
@@ -53,20 +50,20 @@ class Drills:
         self._monotonic_s = monotonic_s
         self._fault: RankFault | None = None
         self._first_iteration = 0
-        self._struck: int | None = None
-        self._num_struck = 0
+        self._chosen: int | None = None
+        self._num_chosen = 0
         self._left_at: tuple[int, float] | None = None
         self._pause_s = 0.0
 
     def forget(self) -> None:
-        """End what lasts: another generation begins."""
+        """End a lasting fault, because another generation begins."""
         self._fault = None
 
     def at_boundary(self, iteration: int, micro_batch: int) -> None:
-        """Stage what is due before ``micro_batch``.
+        """Stage the fault that is due before ``micro_batch``.
 
         Raises:
-            Exception: The one that was asked for.
+            Exception: The exception that the drill asked for.
         """
         asked = self._take()
         if asked is not None:
@@ -82,44 +79,44 @@ class Drills:
             self._choose(fault, micro_batch)
         elif fault.kind not in ("spike", "hang"):
             self._fault = None
-            _strike(fault, micro_batch)
+            _inject(fault, micro_batch)
 
-    def spoil(self, loss: torch.Tensor, micro_batch: int, num_replicas: int) -> torch.Tensor:
-        """Return the loss of ``micro_batch`` as the drill wants it; nearly always as it is."""
+    def alter_loss(self, loss: torch.Tensor, micro_batch: int, num_replicas: int) -> torch.Tensor:
+        """Return the loss of ``micro_batch``, changed if a drill asks for it."""
         fault = self._fault
         if fault is None:
             return loss
-        if fault.kind == "nan" and self._struck == micro_batch:
+        if fault.kind == "nan" and self._chosen == micro_batch:
             return loss * math.nan
         if fault.kind == "spike":
-            # This rank alone lifts the mean over all replicas.
+            # Only this rank changes its loss, so it must raise the mean over all replicas alone.
             return loss * (1 + (fault.factor - 1) * num_replicas)
         return loss
 
     def before_vote(self) -> None:
-        """Hang here for good if that is wanted: others wait in a collective that lacks this rank."""
+        """Hang here if a drill asks for it: the other ranks then wait for this one in the vote."""
         if self._fault is not None and self._fault.kind == "hang":
             threading.Event().wait()
 
     def _begin(self, fault: RankFault, iteration: int) -> None:
         self._fault = fault
         self._first_iteration = iteration
-        self._struck = None
-        self._num_struck = 0
+        self._chosen = None
+        self._num_chosen = 0
         self._left_at = None
         self._pause_s = 0.0
 
     def _choose(self, fault: RankFault, micro_batch: int) -> None:
-        """Strike the first micro-batch, and the same one again when the iteration is run again."""
-        if self._struck is None:
-            self._struck = micro_batch
-        if micro_batch == self._struck:
-            self._num_struck += 1
-            if self._num_struck > fault.count:
+        """Choose the next micro-batch, and the same one again if the iteration runs again."""
+        if self._chosen is None:
+            self._chosen = micro_batch
+        if micro_batch == self._chosen:
+            self._num_chosen += 1
+            if self._num_chosen > fault.count:
                 self._fault = None
 
     def _slow_down(self, fault: RankFault, iteration: int) -> None:
-        """Wait as long as the micro-batch before took, times what it is to take more."""
+        """Wait for ``factor - 1`` times the duration of the previous micro-batch."""
         if self._left_at is not None and self._left_at[0] == iteration:
             took_s = self._monotonic_s() - self._left_at[1]
             self._pause_s = took_s * (fault.factor - 1)
@@ -127,7 +124,7 @@ class Drills:
         self._left_at = iteration, self._monotonic_s()
 
 
-def _strike(fault: RankFault, micro_batch: int) -> None:
+def _inject(fault: RankFault, micro_batch: int) -> None:
     match fault.kind:
         case "exit":
             sys.stderr.flush()
@@ -137,7 +134,7 @@ def _strike(fault: RankFault, micro_batch: int) -> None:
         case "write_full":
             descriptor = os.open(
                 "/dev/full", os.O_WRONLY
-            )  # which must not be made where it is missing
+            )  # Opened without O_CREAT: a missing device must not become a file.
             try:
                 os.write(descriptor, b"checkpoint")
             finally:

@@ -1,10 +1,10 @@
-"""The loading half: all ranks of a generation restore the same checkpoint, or none.
+"""Loads a checkpoint: all ranks of a generation restore the same one, or none.
 
-Global rank 0 names the candidates through the store, newest first. For each of them every rank reads
-what it needs into memory of its own, checksums first, and only when all ranks could do so the model
-is touched. A damaged candidate is quarantined by rank 0 and all go on to the next one together.
+Global rank 0 publishes the candidates in the store, newest first. For each candidate every rank
+verifies the checksums and reads its blocks into separate memory. The model is changed only after all
+ranks have done so. If a candidate is damaged, rank 0 quarantines it, and all ranks try the next one.
 
-What is loaded needs no layout in common with what was saved; it must be of the same model and seed.
+The layout may differ from the layout that saved the checkpoint. Model and seed must be the same.
 """
 
 import json
@@ -21,8 +21,8 @@ from megatron.core.optimizer import MegatronOptimizer
 
 from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.losses import RecordedLosses
+from nodeagent.rank.checkpoint.block_reading import BlockReading
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
 from nodeagent.rank.checkpoint.manifest import (
     METADATA,
     CheckpointError,
@@ -31,8 +31,8 @@ from nodeagent.rank.checkpoint.manifest import (
     check_content,
     read_manifest,
 )
-from nodeagent.rank.checkpoint.reading import BlockReading
-from nodeagent.rank.checkpoint.whole import Block, WholeState, whole_state
+from nodeagent.rank.checkpoint.recorded_losses import RecordedLosses
+from nodeagent.rank.checkpoint.whole_model import Block, WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
 
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 _KEY: Final = "unicron/checkpoint/candidates"
 
 
-class Exchange(Protocol):
-    """What the loader needs of the rendezvous store. ``AgentStore`` is the real one."""
+class KeyValueStore(Protocol):
+    """The part of the rendezvous store that loading needs. ``AgentStore`` implements it."""
 
     def set(self, key: str, value: str | bytes) -> None:
         """Store ``value``."""
@@ -51,7 +51,7 @@ class Exchange(Protocol):
         """Return the value, waiting for the key."""
 
 
-def told_by_rank_0(place: Place, store: Exchange, key: str, value: str) -> str:
+def value_of_rank_0(place: Place, store: KeyValueStore, key: str, value: str) -> str:
     """Return the ``value`` of global rank 0, on all ranks of the generation."""
     if place.global_rank == 0:
         store.set(key, value)
@@ -60,11 +60,11 @@ def told_by_rank_0(place: Place, store: Exchange, key: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was loaded.
+    """A loaded checkpoint.
 
     Attributes:
         iteration: The state is that after this iteration.
-        losses: Recorded losses of the first iterations that follow.
+        losses: Recorded losses of the first iterations after it.
     """
 
     iteration: int
@@ -75,11 +75,11 @@ class Loader:
     """Loads checkpoints on one rank of one generation.
 
     Args:
-        directory: Where.
-        place: This rank in the layout.
-        training: What is trained.
-        losses: The losses that the task has had.
-        is_halted: Whether the generation was halted; from then on no rank waits for another.
+        directory: The task's checkpoints.
+        place: The place of this rank in the layout.
+        training: The settings of the task.
+        losses: The recorded losses of the task.
+        is_halted: Whether the generation was halted. Afterwards no rank waits for another.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Loader:
         self,
         chunks: Sequence[DistributedDataParallel],
         optimizer: MegatronOptimizer,
-        store: Exchange,
+        store: KeyValueStore,
     ) -> Loaded | None:
         """Load the newest usable checkpoint on all ranks; None if there is none.
 
         Raises:
-            CheckpointError: A person has to see to something; on all ranks alike.
+            CheckpointError: A person must act. All ranks raise it.
             HaltedError: The generation was halted.
             RuntimeError: A peer was lost.
         """
@@ -114,7 +114,7 @@ class Loader:
         had_state = _has_state(optimizer)
         for iteration, losses in candidates:
             if self._try(iteration, chunks, optimizer, store):
-                logger.info("loaded %s", name_of(iteration))
+                logger.info("loaded a checkpoint: checkpoint=%s", name_of(iteration))
                 return Loaded(iteration, losses)
         if not had_state:
             _clear_state(optimizer)
@@ -122,12 +122,12 @@ class Loader:
 
     # --- agreement ---------------------------------------------------------------------------
 
-    def _agree(self, store: Exchange) -> list[tuple[int, dict[int, float]]]:
-        """Return iterations and following losses of the candidates, the same on all ranks."""
+    def _agree(self, store: KeyValueStore) -> list[tuple[int, dict[int, float]]]:
+        """Return iteration and later losses of each candidate, the same on all ranks."""
         self._num_loads += 1
         key = f"{_KEY}/{self._num_loads}"
         own = json.dumps(self._proposal()) if self._place.global_rank == 0 else ""
-        proposal = json.loads(told_by_rank_0(self._place, store, key, own))
+        proposal = json.loads(value_of_rank_0(self._place, store, key, own))
         if "error" in proposal:
             raise CheckpointError(proposal["error"])
         return [
@@ -140,7 +140,7 @@ class Loader:
             self._directory.remove_stale()
             found = self._directory.candidates()
             if found:
-                # Training on from an older one would silently lose work.
+                # Without this check, training from an older checkpoint would silently lose work.
                 self._check_fits(found[0])
         except CheckpointError as error:
             return {"error": str(error)}
@@ -152,8 +152,8 @@ class Loader:
         if misfit is not None:
             path = self._directory.path / name_of(manifest.iteration)
             raise CheckpointError(
-                f"{path} is of another {misfit}; use another checkpoint_dir, or the {misfit} that"
-                " it was made with"
+                f"{path} was made with another {misfit}; use another checkpoint_dir, or that"
+                f" {misfit}"
             )
 
     def _misfit(self, manifest: Manifest) -> str | None:
@@ -168,7 +168,7 @@ class Loader:
         iteration: int,
         chunks: Sequence[DistributedDataParallel],
         optimizer: MegatronOptimizer,
-        store: Exchange,
+        store: KeyValueStore,
     ) -> bool:
         path = self._directory.path / name_of(iteration)
         state = whole_state(chunks, optimizer, is_loading=True)
@@ -183,22 +183,22 @@ class Loader:
             misfit = f"{path} can't be loaded: {error}"
         except (DamagedError, OSError, RuntimeError, ValueError) as error:
             damage = first_line(error)
-            logger.warning("%s is damaged: %s", path, damage)
+            logger.warning("checkpoint is damaged: path=%s reason=%s", path, damage)
         is_misfit, is_damaged = self._is_so_anywhere(bool(misfit), bool(damage))
         if is_misfit:
-            raise CheckpointError(self._told_by_any(misfit, store))
+            raise CheckpointError(self._finding_of_any(misfit, store))
         if is_damaged:
-            self._quarantine(iteration, self._told_by_any(damage, store), store)
+            self._quarantine(iteration, self._finding_of_any(damage, store), store)
             return False
         assert manifest is not None
         _restore(state, staged, optimizer, manifest)
         return True
 
     def _check_visible(self, path: Path) -> None:
-        # Rank 0 has just seen it. What is wrong with this node must not condemn the checkpoint.
+        # Rank 0 has just seen it. A problem of this node must not put the checkpoint in quarantine.
         if not os.access(path, os.R_OK | os.X_OK):
             raise CheckpointError(
-                "it is not there for this rank, or may not be read; checkpoint_dir"
+                "it is missing on this rank's node, or unreadable there; checkpoint_dir"
                 " must be shared by all nodes"
             )
 
@@ -219,7 +219,7 @@ class Loader:
         reading.read()
         return staged
 
-    def _quarantine(self, iteration: int, reason: str, store: Exchange) -> None:
+    def _quarantine(self, iteration: int, reason: str, store: KeyValueStore) -> None:
         problem = ""
         if self._place.global_rank == 0:
             try:
@@ -230,28 +230,28 @@ class Loader:
                 problem = str(error)
         self.refuse_alike(problem, store)
 
-    def _told_by_any(self, finding: str, store: Exchange) -> str:
-        """Return a finding of some rank, on all ranks, at least one of which has one."""
+    def _finding_of_any(self, finding: str, store: KeyValueStore) -> str:
+        """Return the finding of some rank, on all ranks. At least one rank must have one."""
         self._num_findings += 1
         key = f"{_KEY}/found/{self._num_findings}"
         if finding:
             store.set(key, f"rank {self._place.global_rank}: {finding}")
         return bytes(store.get(key)).decode()
 
-    def refuse_alike(self, problem: str, store: Exchange) -> None:
-        """Raise what rank 0 has found, on all ranks, which all call it; nothing if that is an empty text.
+    def refuse_alike(self, problem: str, store: KeyValueStore) -> None:
+        """Raise the problem of rank 0 on all ranks. All ranks call it; an empty text is no problem.
 
         Raises:
-            CheckpointError: Rank 0 has found a problem.
-            StoreError: Rank 0 does not say.
+            CheckpointError: Rank 0 has a problem.
+            StoreError: Rank 0 did not publish its result.
         """
         self._num_refusals += 1
         key = f"{_KEY}/refused/{self._num_refusals}"
-        if problem := told_by_rank_0(self._place, store, key, problem):
+        if problem := value_of_rank_0(self._place, store, key, problem):
             raise CheckpointError(problem)
 
     def _is_so_anywhere(self, *findings: bool) -> list[bool]:
-        """Return which findings any rank has made. What a broken peer has left in sums is none."""
+        """Return for each finding whether any rank has it. Sums of a broken peer are refused."""
         num_ranks, *numbers = self._place.sum_over_all([1.0, *findings], self._is_halted)
         if num_ranks != self._place.layout.num_workers:
             raise RuntimeError("NCCL: a peer broke off while a checkpoint was loaded")
@@ -268,7 +268,7 @@ def _restore(
 
 
 def _tensors_of(model: ModelShape) -> ModelShape:
-    """Return ``model`` without what doesn't touch its tensors, and may change from run to run."""
+    """Return ``model`` without the settings that don't change its tensors."""
     return model.model_copy(
         update={"hidden_dropout": 0.0, "attention_dropout": 0.0, "sequence_parallel": False}
     )
@@ -283,6 +283,6 @@ def _has_state(optimizer: MegatronOptimizer) -> bool:
 
 
 def _clear_state(optimizer: MegatronOptimizer) -> None:
-    # Zeros without a step count are no state that Adam could begin with.
+    # The zeros that were made for loading have no step count, so Adam can't begin with them.
     for one in _optimizers(optimizer):
         one.state.clear()

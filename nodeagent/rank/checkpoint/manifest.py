@@ -1,8 +1,8 @@
-"""What is written down about a checkpoint: by each rank about its part, and about the whole.
+"""The records about a checkpoint: one part per rank, and the manifest of the whole.
 
-Both are JSON. The manifest holds everything the loader needs, the place of every block included, so
-nothing is unpickled to find out what a checkpoint is. DCP's own ``.metadata`` lies beside it for
-other programs that read such checkpoints, and is not read here.
+Both are JSON. The manifest has all that the loader needs, with the place of every block. So no file
+is unpickled to find out what a checkpoint contains. DCP's own ``.metadata`` is written for other
+programs that read such checkpoints. It is not read here.
 """
 
 import zlib
@@ -37,11 +37,11 @@ _WITHOUT_EFFECT_ON_LOSSES: Final = frozenset(
 
 
 class CheckpointError(Exception):
-    """A checkpoint can't be used or made, and a person has to see to it. The text says why."""
+    """A checkpoint can't be used or made, and a person must act. The text says why."""
 
 
 class DamagedError(Exception):
-    """A checkpoint is not what its manifest says; the text says in what."""
+    """A checkpoint differs from its manifest. The text says where."""
 
 
 class _Record(BaseModel):
@@ -57,12 +57,12 @@ class StoredFile(_Record):
 
 
 class StoredBlock(_Record):
-    """One block of one tensor of the whole model, and where it lies.
+    """One block of one tensor of the whole model, and its place in a file.
 
     Attributes:
         key: Name of the tensor in the whole model.
         whole_size: Size of that tensor.
-        offsets: Where the block begins in it.
+        offsets: Where the block begins in that tensor.
         sizes: Size of the block, in the dimensions of the whole tensor.
         dtype: For instance ``float32``.
         file: Name of the file.
@@ -81,7 +81,7 @@ class StoredBlock(_Record):
 
 
 class CheckpointPart(_Record):
-    """What one rank has written. Its existence means that the files are on disk."""
+    """The files and blocks of one rank. A part exists only after its files are on disk."""
 
     files: tuple[StoredFile, ...]
     blocks: tuple[StoredBlock, ...]
@@ -94,12 +94,12 @@ class Manifest(_Record):
         format: ``FORMAT`` of the program that wrote it.
         iteration: The state is that after this iteration.
         generation: Generation that wrote it.
-        layout: Layout that wrote it; any other can read it.
+        layout: Layout that wrote it. Any other layout can read it.
         model: Shape of the model.
         seed: Seed of weights and data.
         settings: ``settings_digest`` of the training.
         loss: Loss of ``iteration``.
-        optimizer: What the optimizer holds beside tensors (``whole.SharedValues``).
+        optimizer: The optimizer's values beside tensors (``whole_model.SharedValues``).
         files: All files but the manifest and its checksum.
         blocks: All blocks of all tensors.
     """
@@ -124,7 +124,7 @@ class _Format(BaseModel):
 
 
 def settings_digest(training: TrainingSpec) -> str:
-    """Return a digest of all settings that the losses depend on."""
+    """Return a digest of all settings that change the losses."""
     content = training.model_dump_json(exclude=set(_WITHOUT_EFFECT_ON_LOSSES))
     return f"{zlib.crc32(content.encode()):08x}"
 
@@ -133,8 +133,8 @@ def read_manifest(directory: Path) -> Manifest:
     """Return the manifest of a checkpoint.
 
     Raises:
-        DamagedError: It is missing, or not what was written.
-        CheckpointError: It was written by a program that this one doesn't understand.
+        DamagedError: The manifest is missing or damaged.
+        CheckpointError: The manifest has another format.
     """
     try:
         content = (directory / MANIFEST).read_bytes()

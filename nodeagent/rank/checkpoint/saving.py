@@ -1,7 +1,7 @@
-"""The background half of a save: a thread per rank that writes, and on rank 0 completes.
+"""The background part of a save: a thread per rank writes, and rank 0's thread completes.
 
-Ranks tell each other through the checkpoint's directory alone (``parts``). Whatever goes wrong here is
-logged and costs a checkpoint; it never ends training.
+The ranks communicate only through the checkpoint's directory (``checkpoint_parts``). An error here
+is logged and costs one checkpoint. It never ends training.
 """
 
 import logging
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from nodeagent.rank.agent_link.exception_report import first_line
-from nodeagent.rank.checkpoint.directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
+from nodeagent.rank.checkpoint.checkpoint_parts import GivenUpError, Parts
 from nodeagent.rank.checkpoint.manifest import CheckpointError, CheckpointPart, Manifest
-from nodeagent.rank.checkpoint.parts import GivenUpError, Parts
+from nodeagent.rank.checkpoint.part_writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.checkpoint.snapshot import HostSnapshot
-from nodeagent.rank.checkpoint.writing import AbandonedError, write_metadata, write_part
 from nodeagent.rank.groups.device_shim import use_device
 from nodeagent.rank.groups.rank_place import Place
 
@@ -35,7 +35,7 @@ class SavedCheckpoint:
         iteration: The state is that after this iteration.
         num_bytes: Bytes of all its files.
         duration_s: Seconds from the iteration boundary until it was complete.
-        blocked_s: Seconds of these that training waited on global rank 0.
+        blocked_s: Seconds for which the save blocked training on global rank 0.
     """
 
     iteration: int
@@ -56,10 +56,10 @@ class SaveOrder:
     """A checkpoint to be written.
 
     Attributes:
-        manifest: Everything but files and blocks.
+        manifest: The manifest without files and blocks.
         snapshot: This rank's blocks.
         began_s: When the iteration boundary was reached, on the saver's clock.
-        blocked_s: Seconds that training waited.
+        blocked_s: Seconds for which the copy blocked training.
     """
 
     manifest: Manifest
@@ -72,10 +72,10 @@ class Saver:
     """Writes checkpoints of one rank in one generation, one at a time.
 
     Args:
-        directory: Where.
-        place: This rank in the layout; global rank 0 completes checkpoints.
+        directory: The task's checkpoints.
+        place: The place of this rank in the layout. Global rank 0 completes checkpoints.
         num_kept: Complete checkpoints to keep.
-        give_up_s: How long rank 0 waits for the parts of the others.
+        give_up_s: Seconds that rank 0 waits for the parts of the other ranks.
         monotonic_s: The clock.
         on_complete: Called on rank 0's thread with the iteration of the oldest checkpoint kept.
     """
@@ -103,7 +103,7 @@ class Saver:
         self._publishing = threading.Lock()
         self._stop = threading.Event()
         self.run = ""
-        """A word of this run and generation: parts that bear another one are others'."""
+        """A word of this run and generation. Parts with another word belong to other runs."""
         self._pending: int | None = None
         self._newest_asked = 0
         self._newest_good = 0
@@ -119,13 +119,13 @@ class Saver:
         return self._pending
 
     def begin(self, order: SaveOrder) -> None:
-        """Write a checkpoint; none may be pending."""
+        """Write a checkpoint. No other may be pending."""
         assert self._pending is None
         self._pending = self._newest_asked = order.manifest.iteration
         self.call(lambda: self._save(order))
 
     def skip(self, iteration: int, reason: str) -> None:
-        """Tell rank 0 that this rank has no part in the checkpoint of ``iteration``."""
+        """Record for rank 0 that this rank has no part in the checkpoint of ``iteration``."""
         self._newest_asked = iteration
         if self._global_rank == 0:
             self._miss(iteration, reason)
@@ -133,7 +133,7 @@ class Saver:
             self.call(lambda: self._parts_of(iteration).miss(self._global_rank, reason))
 
     def call(self, job: Callable[[], None]) -> None:
-        """Run ``job`` on the thread, after what was asked for before."""
+        """Run ``job`` on the thread, after all earlier jobs."""
         if self._stop.is_set():
             return
         if self._thread is None:
@@ -142,25 +142,25 @@ class Saver:
         self._jobs.put(job)
 
     def take_completed(self) -> list[SavedCheckpoint]:
-        """Return what was completed since the last call; always empty on other ranks than 0."""
+        """Return the checkpoints completed since the last call. Only rank 0 has any."""
         with self._changed:
             completed, self._completed = self._completed, []
         return completed
 
     def take_missed(self) -> list[MissedCheckpoint]:
-        """Return what was given up since the last call; always empty on other ranks than 0."""
+        """Return the checkpoints given up since the last call. Only rank 0 has any."""
         with self._changed:
             missed, self._missed = self._missed, []
         return missed
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until nothing is pending; return whether the newest checkpoint went well here."""
+        """Wait until nothing is pending; return whether this rank saved the newest checkpoint."""
         with self._changed:
             is_idle = self._changed.wait_for(lambda: self._pending is None, timeout_s)
             return is_idle and self._newest_good == self._newest_asked
 
     def abandon(self) -> bool:
-        """Stop. When this returns, nothing will be completed any more, unless a file system hangs.
+        """Stop. Afterwards no checkpoint is completed any more, unless a file system hangs.
 
         Returns:
             Whether the thread has ended. If not, it is inside a system call on a file, and the
@@ -170,12 +170,15 @@ class Saver:
         if self._publishing.acquire(timeout=_ABANDON_S):
             self._publishing.release()
         else:
-            # Whatever it holds is compared with the recorded losses, should it be loaded.
-            logger.warning("%s is slow: a checkpoint may yet appear", self._directory.path)
+            # Harmless: after a load its losses are compared with the recorded ones.
+            logger.warning(
+                "slow file system: an abandoned checkpoint may still appear: path=%s",
+                self._directory.path,
+            )
         with self._changed:
             if self._pending is not None:
                 logger.info(
-                    "checkpoint of iteration %d abandoned with its generation", self._pending
+                    "checkpoint is abandoned with its generation: iteration=%d", self._pending
                 )
             self._pending = None
             self._changed.notify_all()
@@ -193,7 +196,11 @@ class Saver:
             try:
                 job()
             except (OSError, MemoryError, CheckpointError) as error:
-                logger.error("in %s: %s", self._directory.path, first_line(error))  # noqa: TRY400 - one line
+                logger.error(  # noqa: TRY400 - one clear line, not a traceback
+                    "checkpoint thread failed: path=%s reason=%s",
+                    self._directory.path,
+                    first_line(error),
+                )
 
     def _save(self, order: SaveOrder) -> None:
         iteration = order.manifest.iteration
@@ -204,14 +211,16 @@ class Saver:
         except AbandonedError:
             return
         except GivenUpError as error:
-            logger.warning("checkpoint of iteration %d given up: %s", iteration, error)
+            logger.warning("checkpoint is given up: iteration=%d reason=%s", iteration, error)
             self._give_up(iteration, str(error))
         except (OSError, MemoryError, RuntimeError, ValueError, CheckpointError) as error:
             reason = first_line(error)
             if isinstance(error, OSError):
                 reason += f"; make room in {self._directory.path}, or make it writable"
             logger.error(  # noqa: TRY400 - one clear line, not a traceback
-                "checkpoint of iteration %d was not saved: %s; training goes on", iteration, reason
+                "checkpoint was not saved; training goes on: iteration=%d reason=%s",
+                iteration,
+                reason,
             )
             self._give_up(iteration, reason)
         finally:
@@ -250,7 +259,11 @@ class Saver:
         try:
             self._on_complete(self._directory.prune(self._num_kept))
         except (OSError, CheckpointError) as error:
-            logger.warning("older ones than %s stay: %s", order.manifest.iteration, error)
+            logger.warning(
+                "cannot delete older checkpoints: newest=%d reason=%s",
+                order.manifest.iteration,
+                error,
+            )
 
     def _wait_for(self, parts: Parts) -> list[CheckpointPart]:
         deadline = self._monotonic_s() + self._give_up_s
@@ -271,7 +284,7 @@ class Saver:
             blocked_s=order.blocked_s,
         )
         logger.info(
-            "saved %s: %d bytes in %.3f s, %.4f s of them blocking",
+            "saved a checkpoint: checkpoint=%s num_bytes=%d duration_s=%.3f blocked_s=%.4f",
             name_of(saved.iteration),
             num_bytes,
             saved.duration_s,

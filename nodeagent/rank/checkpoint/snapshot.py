@@ -1,7 +1,7 @@
 """A copy of this rank's own blocks in host memory, taken at an iteration boundary.
 
-This is all of a checkpoint that blocks training. The memory is used again by the next copy, so a
-copy must not be taken before the last one is written.
+Only this part of a checkpoint blocks training. The next copy reuses the memory, so it must not be
+taken before the last one is written.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from nodeagent.rank.checkpoint.whole import Block
+from nodeagent.rank.checkpoint.whole_model import Block
 from nodeagent.rank.tensors.host_copy import copy_to_host
 
 
@@ -18,8 +18,8 @@ class HostSnapshot:
     """Blocks in host memory.
 
     Attributes:
-        blocks: The copies; not to be read before ``wait_until_ready`` has returned.
-        wait_until_ready: Blocks until the device has filled them.
+        blocks: The copies. Read them only after ``wait_until_ready`` has returned.
+        wait_until_ready: Blocks until the device has filled the copies.
     """
 
     blocks: tuple[Block, ...]
@@ -33,7 +33,7 @@ class HostMemory:
         self._tensors: dict[tuple[str, torch.Size], torch.Tensor] = {}
 
     def take(self, blocks: Iterable[Block]) -> HostSnapshot:
-        """Copy the blocks that are saved here."""
+        """Copy the blocks that this rank saves."""
         own = [block for block in blocks if block.is_saved_here]
         memory = [self._memory_for(block) for block in own]
         wait = copy_to_host([block.tensor for block in own], memory)
@@ -45,7 +45,7 @@ class HostMemory:
         memory = self._tensors.get(place)
         source = block.tensor
         if memory is None or memory.size() != source.size() or memory.dtype != source.dtype:
-            # A tensor of its own per block: DCP would clone a view of something larger once more.
+            # One tensor per block: DCP would clone a view of a larger tensor again.
             memory = torch.empty(source.size(), dtype=source.dtype, pin_memory=source.is_cuda)
             self._tensors[place] = memory
         return memory

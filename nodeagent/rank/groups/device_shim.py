@@ -1,10 +1,9 @@
-"""The one seam between devices: what lets Megatron run on CPU, and what prepares a GPU.
+"""Prepares a rank's device: patches Megatron for the CPU, or selects the GPU.
 
-Megatron names ``cuda`` in a few places even where nothing needs a GPU. ``prepare_device`` with the
-``gloo`` backend patches exactly those; with ``nccl`` it changes nothing and only picks the GPU.
-Each patch says which line of Megatron needs it. They apply to one rank process, after the fork.
-
-Not here: kernels or arithmetic. On CPU the same Megatron code runs.
+Megatron names ``cuda`` in a few places that need no GPU. With the ``gloo`` backend
+``prepare_device`` patches exactly those places; with ``nccl`` it patches nothing. Each patch says
+which file of Megatron needs it. The patches apply to one rank process, after the fork. They change
+no kernels and no arithmetic: on CPU the same Megatron code runs.
 """
 
 import os
@@ -28,7 +27,7 @@ def prepare_device(backend: Literal["gloo", "nccl"], worker: int, seed: int) -> 
     Args:
         backend: ``gloo`` for CPU, ``nccl`` for GPUs.
         worker: Slot on the node; the GPU's index with ``nccl``.
-        seed: Seed of the task, for what draws random numbers before the first forward pass.
+        seed: Seed of the task, for random numbers that are drawn before the first forward pass.
     """
     if backend == "gloo":
         _patch_for_cpu()
@@ -49,14 +48,17 @@ def _prepare_gpu(worker: int) -> torch.device:
     # Equal runs give equal losses: no atomics in kernels, and one fixed workspace for cuBLAS.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # It would also fill all memory that is taken, pinned memory on the host included.
+    # The mode would also fill all newly allocated memory, pinned host memory included.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
     return device
 
 
 def use_device(device: torch.device) -> None:
-    """Have the calling thread use ``device``: a thread's first question to CUDA makes a context, else on the first GPU."""
+    """Select ``device`` for the calling thread.
+
+    A thread's first call to CUDA makes a context, without a selection on the first GPU.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
@@ -70,7 +72,7 @@ def _patch_for_cpu() -> None:
     cuda.current_device = lambda: _CPU
     # p2p_communication.py synchronises after batched sends and receives.
     cuda.synchronize = lambda *_: None
-    # optimizer.py tells bfloat16 parameters from float32 ones by the names of CUDA's types.
+    # optimizer.py distinguishes bfloat16 and float32 parameters by the names of CUDA's types.
     mixed: Any = Float16OptimizerWithFloat16Params
     mixed.__init__ = _with_types_of_cuda(mixed.__init__)
     _patch_generators()

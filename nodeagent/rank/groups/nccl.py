@@ -1,19 +1,20 @@
-"""Ending NCCL's process groups. Written after the sources of torch and NCCL, and not run on a GPU yet.
+"""Ends NCCL's process groups. Written after the sources of torch and NCCL, not run on a GPU yet.
 
-A group is *aborted*: what its kernels have begun they end with whatever is there. That needs care.
+A group is *aborted*: its running kernels end with any data that is there. That needs care:
 
-- An abort may wait for the device, where the kernel of another group waits for the same lost peer, and for
-  the other ranks of the node to abort too. So all groups are aborted at once, each in a thread of its own.
-- A peer's kernels can take what an aborted one leaves for data. A rank that parks by itself aborts
-  nothing therefore, which would wake no peer anyway; and of what was under way at a halt only that counts
-  which can't be of that kind (``Iterations.settle`` and ``check_complete``).
-- torch ends a *batch* of sends and receives only where each of them was taken. Else the thread would be
-  inside a batch for ever, and nothing that it starts would run any more.
-- A group that is freed while something is launched on it ends the process. So an abort waits for what is being
-  launched, and nothing more is launched on that group.
-- Nothing can end a group that is being connected, which NCCL does at its first use. So ranks
-  meet in the store first, and the groups of every iteration are connected in a thread that can be given up
-  (``Groups.form``).
+- An abort may wait for the device while a kernel of another group there waits for the same lost
+  peer. It may also wait until the other ranks of the node abort. So all groups are aborted at once,
+  each in a thread of its own.
+- A peer's kernel may take the remains of an aborted kernel for data. So a rank that parks by itself
+  aborts nothing, which would wake no peer anyway. After a halt only results count that can't have
+  been damaged in this way (``Iterations.settle`` and ``check_complete``).
+- torch ends a *batch* of sends and receives only if each of them was accepted. Otherwise the thread
+  stays inside the batch, and none of its later operations runs. So a failed batch is ended here.
+- If a group is freed while an operation is being launched on it, the process ends. So an abort waits
+  for the launch, and no other operation is launched on that group.
+- NCCL connects a group at its first use, and nothing can end a group that is being connected. So the
+  ranks meet in the store first. Then a thread that can be abandoned connects the groups of every
+  iteration (``Groups.form``).
 """
 
 import contextlib
@@ -35,23 +36,23 @@ from nodeagent.rank.agent_link.exception_report import first_line
 logger = logging.getLogger(__name__)
 
 _SETTINGS: Final = {
-    # NCCL's monitor threads would ask our store once per second for a peer's signal to dump; each
-    # question would travel to the controller, and the threads would need Python's lock for it.
+    # NCCL's monitor threads would ask our store once per second for a peer's signal to dump. Each
+    # call would travel to the controller, and would need Python's lock.
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
-    # After an error the watchdog would wait a minute for that dump, and whoever ends the group for it.
+    # After an error the watchdog would wait a minute for that dump, and an abort for the watchdog.
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
-    # The watchdog would end the process when a peer is lost; the controller decides that. And at an error of
-    # CUDA, whose text the training thread is to report.
+    # The watchdog would end the process when a peer is lost, which the controller decides. It would
+    # also end it at an error of CUDA, before the training thread could report the error.
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
 }
 
 _GRACE_S: Final = 0.05
-"""Before an abort: peers hear of their own halt meanwhile, and a collective that is being launched is launched."""
+"""Seconds before an abort. Meanwhile peers receive their own halt, and a launch in progress ends."""
 
 _LAUNCH_LIMIT_S: Final = 1.0
-"""How long an abort waits for what is being launched; where that connects its group first it may take for ever."""
+"""Seconds that an abort waits for a launch. A launch that connects its group first may never end."""
 
 _COLLECTIVES: Final = (
     "all_gather",
@@ -61,7 +62,7 @@ _COLLECTIVES: Final = (
     "reduce_scatter_tensor",
 )
 _CALLERS: Final = ("torch.distributed", "megatron.core")
-"""Packages whose modules may have taken over a collective by its name."""
+"""Packages whose modules may have imported a collective by name."""
 
 _LOOK_S: Final = 0.005
 _NUM_LOOKS: Final = 100
@@ -75,7 +76,7 @@ _aborts: Final[list[threading.Thread]] = []
 
 
 def prepare_nccl() -> None:
-    """Make this process one whose groups can be aborted. Call it once, before any group is made."""
+    """Prepare this process so that its groups can be aborted. Call it once, before any group is made."""
     os.environ.update(_SETTINGS)
     module: Any = distributed
     fenced: dict[int, Any] = {
@@ -90,7 +91,7 @@ def prepare_nccl() -> None:
 
 
 def abort(group: ProcessGroup) -> None:
-    """Have every operation on the group end, at once or soon. Returns immediately, from any thread."""
+    """Begin to end every operation on the group. Any thread may call it; it returns at once."""
     devices: Any = group
     if _GPU not in devices._device_types:  # noqa: SLF001 - no public way to ask
         return
@@ -101,9 +102,9 @@ def abort(group: ProcessGroup) -> None:
 
 
 def wait_for_aborts() -> None:
-    """Wait until all groups that were to be aborted are; the generation is over.
+    """Wait without a limit until all aborts of the generation are complete.
 
-    As long as it takes: a rank that does not come to the next generation is replaced.
+    If an abort never ends, the rank does not join the next generation and is replaced.
     """
     for thread in _aborts:
         thread.join()
@@ -112,7 +113,7 @@ def wait_for_aborts() -> None:
 
 
 def device_ends_soon() -> bool:
-    """Return whether the GPU has done all that this thread asked of it, within half a second."""
+    """Return whether the GPU completes all operations of this thread within half a second."""
     try:
         everything = torch.cuda.current_stream().record_event()
         for _ in range(_NUM_LOOKS):
@@ -120,20 +121,24 @@ def device_ends_soon() -> bool:
                 return True
             time.sleep(_LOOK_S)
     except RuntimeError as error:
-        logger.warning("the GPU can't be asked: %s", first_line(error))
+        logger.warning("cannot query the GPU: reason=%s", first_line(error))
     return False
 
 
 def _abort(group: ProcessGroup) -> None:
     time.sleep(_GRACE_S)
-    # Nothing is launched on the group any more; what is being launched is.
+    # The group refuses further launches. Wait until a launch in progress is done.
     if _launching.acquire(timeout=_LAUNCH_LIMIT_S):
         _launching.release()
     devices: Any = group
     try:
         devices._get_backend(_GPU).abort()  # noqa: SLF001 - no public way
     except RuntimeError as error:
-        logger.warning("aborting %s: %s", group.group_name, first_line(error))
+        logger.warning(
+            "abort of a process group failed: group=%s reason=%s",
+            group.group_name,
+            first_line(error),
+        )
 
 
 def _unless_aborted(collective: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,12 +167,14 @@ def _whole_batches(batch: Callable[[list[P2POp]], list[Work]]) -> Callable[..., 
 
 
 def _refuse_aborted(group: ProcessGroup | None) -> None:
-    if getattr(group, "group_name", None) in _aborted:  # none where this rank is no member
+    if (
+        getattr(group, "group_name", None) in _aborted
+    ):  # A rank that is no member has no group name.
         raise RuntimeError(f"NCCL: {group} was aborted")
 
 
 def _end_batch(operation: P2POp) -> None:
-    """Leave a batch that torch has begun and not ended."""
+    """End a batch that torch has begun and not ended."""
     batches: Any = distributed_c10d._world.pg_coalesce_state  # noqa: SLF001 - no public way
     if batches.pop(operation.group, None) is not None:
         group: Any = operation.group

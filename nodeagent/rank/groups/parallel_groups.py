@@ -1,13 +1,14 @@
 """This rank's process groups in one generation.
 
-Megatron makes its groups over our rendezvous store. With gloo a group costs connections and store
-calls at once, and Megatron asks for the same set of ranks under many names (a dense model's
-data-parallel group has four), so equal sets share one group there. NCCL connects a group at its
-first use, so unused ones cost nothing and Megatron's own are left alone.
+Megatron makes its groups over our rendezvous store. Megatron asks for the same set of ranks under
+many names: a dense model's data-parallel group has four. With gloo each group costs connections and
+store calls, so equal sets share one group. NCCL connects a group at its first use, so unused groups
+cost nothing and Megatron's groups are used as they are.
 
-Groups are of two kinds. *Inner* ones lie inside a model replica (tensor parallel, pipeline parallel,
-embeddings); *spanning* ones connect replicas (data parallel, the world). A fault in another replica
-cuts the spanning ones alone, so that a whole replica can finish the micro-batch it is in.
+There are two kinds of groups. *Inner* groups lie inside a model replica (tensor parallel, pipeline
+parallel, embeddings). *Spanning* groups connect replicas (data parallel, the world). A fault in
+another replica halts the spanning groups only, so that a complete replica can finish its
+micro-batch.
 
 A generation ends with ``leave``; the next one forms its own groups in the same process.
 """
@@ -27,41 +28,41 @@ from torch.distributed import ProcessGroup
 
 from nodeagent.rank.agent_link.rendezvous_store import DEFAULT_TIMEOUT_S, AgentStore
 from nodeagent.rank.groups.device_shim import use_device
-from nodeagent.rank.groups.forming import interruptible, run_in_thread
+from nodeagent.rank.groups.group_creation import abandonable, run_in_thread
+from nodeagent.rank.groups.halting import Connections, HaltedError
 from nodeagent.rank.groups.nccl import wait_for_aborts
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.wake import Connections, HaltedError
 
 _NUM_FORMED: Final = "unicron/num_formed"
 _ALL_FORMED: Final = "unicron/all_formed"
 
 COLLECTIVE_TIMEOUT_S: Final = DEFAULT_TIMEOUT_S
-"""Bound of last resort on one collective; faults are found long before by other means."""
+"""Last limit on one collective. Faults are found much earlier by other means."""
 
 ORDER: Final = "tp-cp-ep-dp-pp"
-"""Megatron's name of the order in which ``profiles.layout`` numbers ranks."""
+"""Megatron's name for the order in which ``profiles.layout`` numbers ranks."""
 
 _SPANNING: Final = ("DATA_PARALLEL", "DIST_OPT", "INTER_", "INTRA_")
-"""Parts of the descriptions that Megatron gives to groups which connect replicas."""
+"""Parts of Megatron's descriptions of groups that connect replicas."""
 
 _CREATE_GROUP: Final[Callable[..., ProcessGroup]] = parallel_state.create_group
 
 
 _KEPT: Final[list[ProcessGroup]] = []
-"""Groups that can't be ended."""
+"""Groups with an operation that never ends. Freeing them would block."""
 
 
 class Groups:
-    """The process groups of one generation. ``cut`` may be called from any thread, at any time."""
+    """The process groups of one generation. Any thread may call ``halt`` at any time."""
 
     def __init__(self, store: AgentStore, place: Place, backend: Literal["gloo", "nccl"]) -> None:
         self._store = store
         self._place = place
         self._backend: Literal["gloo", "nccl"] = backend
         self._lock = threading.Lock()
-        self._is_cut = False
-        self.is_inner_cut = False
-        """Whether collectives inside this rank's replica were made to fail."""
+        self._is_halted = False
+        self.is_inner_halted = False
+        """Whether collectives inside this rank's replica were halted."""
         self._inner: list[Connections] = []
         self._spanning: list[Connections] = []
         self._made: list[ProcessGroup] = []
@@ -69,11 +70,11 @@ class Groups:
     def form(self) -> None:
         """Meet the other ranks of the generation and make all groups that Megatron needs.
 
-        Blocks until every rank has come, at most for the store's timeout.
+        Blocks until every rank has joined, for the store's timeout at most.
 
         Raises:
-            HaltedError: ``cut`` was called meanwhile.
-            RuntimeError: A peer did not come, or was lost.
+            HaltedError: ``halt`` was called meanwhile.
+            RuntimeError: A peer did not join, or was lost.
         """
         self._make(self._spanning, self._make_world)
         create = _sharing(self._create) if self._backend == "gloo" else self._create
@@ -93,18 +94,18 @@ class Groups:
             self._connect()
 
     def form_for_copies(self, holders: Sequence[int | None]) -> dict[int, ProcessGroup]:
-        """Make the groups that in-memory checkpoints travel over; all ranks must call it.
+        """Make the groups for in-memory checkpoints. All ranks must call it.
 
-        Each is of two ranks: a group of all would connect every rank with every other.
+        Each group has two ranks: one group of all would connect every rank with every other.
 
         Args:
-            holders: By global rank, who holds the copies of its state.
+            holders: For each global rank, the rank that holds the copies of its state.
 
         Returns:
-            By global rank, the group with each rank that this one sends copies to or has copies of.
+            For each rank that this one sends copies to or holds copies of, the group with it.
 
         Raises:
-            HaltedError: ``cut`` was called meanwhile.
+            HaltedError: ``halt`` was called meanwhile.
             RuntimeError: A peer was lost.
         """
         own = self._place.global_rank
@@ -124,42 +125,43 @@ class Groups:
         assert group is not None
         return group
 
-    def cut(self, *, with_inner: bool) -> None:
+    def halt(self, *, with_inner: bool) -> None:
         """Make collectives of this rank fail: those that connect replicas, or all of them.
 
-        If it is blocked in one it is woken, and also if it still waits for peers to come.
+        A thread that is blocked in such a collective is woken, also while groups are being formed.
         """
         with self._lock:
-            self._is_cut = True
-            self.is_inner_cut |= with_inner
+            self._is_halted = True
+            self.is_inner_halted |= with_inner
             doomed = [*self._spanning, *(self._inner if with_inner else ())]
         self._store.close()
         for connections in doomed:
-            connections.cut()
+            connections.halt()
 
-    def hang_up(self) -> None:
-        """Make all collectives fail; with gloo also in peers that were not told to halt.
+    def close_connections(self) -> None:
+        """Make all collectives fail; with gloo also in peers that got no halt.
 
-        Call it when the training thread is in none of them: what a peer is sending then fails, and gloo
-        may forget it (``wake``).
+        Call it when the training thread is in no collective. A peer's send then fails, and gloo may
+        never wake that peer if only a part was sent (``halting``).
         """
-        self.cut(with_inner=True)
+        self.halt(with_inner=True)
         for connections in [*self._spanning, *self._inner]:
-            connections.hang_up()
+            connections.close()
 
     def wake_peers(self) -> None:
-        """Have peers that wait for this rank, which has parked, do so no longer.
+        """Wake the peers that wait for this rank, which has parked.
 
-        With NCCL nothing here can: they are told. Aborting would only have them take for data what it leaves.
+        With NCCL this does nothing: the controller halts the peers. An abort here would not wake
+        them, and they could take its remains for data.
         """
         if self._backend == "gloo":
-            self.hang_up()
+            self.close_connections()
 
     def leave(self, *, has_stuck_work: bool = False) -> None:
-        """Take all groups apart. The generation is over for this process.
+        """Destroy all groups, because the generation is over. Call ``close_connections`` before.
 
-        Ending a group waits for its operations. Where one never ends, the groups are kept as they
-        are, out of use, for the rest of the process's life. ``hang_up`` comes first.
+        Destroying a group waits for its operations. If one of them never ends, the groups are kept
+        unused for the rest of the process's life.
         """
         wait_for_aborts()
         if has_stuck_work:
@@ -167,8 +169,8 @@ class Groups:
         parallel_state.destroy_model_parallel()
         if distributed.is_initialized():
             distributed.destroy_process_group()
-        # Ranks meet under the number of the group. Where not even the world could be made torch
-        # would count on, and this process would never again meet one that counts from 0.
+        # Ranks find each other under the number of the group. If not even the world could be made,
+        # torch would not reset the count, and this process would never meet a new process again.
         distributed.distributed_c10d._world.group_count = 0  # noqa: SLF001 - no public way
 
     def _make_world(self) -> ProcessGroup | None:
@@ -190,40 +192,42 @@ class Groups:
     def _make(
         self, kind: list[Connections], make: Callable[[], ProcessGroup | None]
     ) -> ProcessGroup | None:
-        """Return what ``make`` returns, a group as a rule, and be able to cut it."""
+        """Return the result of ``make``, and record its connections so that ``halt`` can end them."""
         connections = Connections()
         with self._lock:
             kind.append(connections)
-        with connections.recording(), interruptible(lambda: self._is_cut):
+        with connections.recording(), abandonable(lambda: self._is_halted):
             made = make()
-        # torch gives a rank that is no member a number for a group.
+        # A rank that is no member gets a number from torch instead of a group.
         group = made if isinstance(made, ProcessGroup) else None
         if group is not None:
             self._made.append(group)
             if self._backend == "nccl":
                 connections.group = group
-        # A cut that came while the group was made has not seen its connections.
-        if self._is_cut:
-            connections.cut()
+        # A halt during the creation of the group could not end its connections.
+        if self._is_halted:
+            connections.halt()
             raise HaltedError("the generation was halted while its groups were formed")
         return made
 
     def _connect(self) -> None:
-        """Have NCCL connect the groups of every iteration, which gloo has done already.
+        """Make NCCL connect the groups of every iteration now. gloo has connected them already.
 
-        It would at their first use, where a rank can be woken neither from waiting for one that still
-        builds its model nor from waiting for one that is lost.
+        NCCL would connect them at their first use. There a rank can't be woken while it waits for a
+        peer that still builds its model, or that is lost.
         """
         num_ranks = self._place.layout.num_workers
         if self._store.add(_NUM_FORMED, 1) == num_ranks:
             self._store.set(_ALL_FORMED, b"")
         self._store.get(_ALL_FORMED)
-        run_in_thread(lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_cut)
+        run_in_thread(
+            lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_halted
+        )
 
 
 def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:
     use_device(place.device)
-    # Past the fence: a thread that is given up must not keep others from launching.
+    # Without the wrapper of ``nccl``: an abandoned thread must not hold the lock for launches.
     all_reduce = inspect.unwrap(distributed.all_reduce)
     for group in groups:
         all_reduce(torch.zeros(1, device=place.device), group=group)
@@ -231,7 +235,7 @@ def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:
 
 
 def _groups_of_iterations() -> list[ProcessGroup]:
-    """Return the groups of more than one rank that this one uses all the time, alike on all ranks."""
+    """Return the groups of every iteration that have more than one rank, in one order on all ranks."""
     state: Any = parallel_state
     groups = [
         distributed.group.WORLD,
@@ -244,10 +248,10 @@ def _groups_of_iterations() -> list[ProcessGroup]:
 
 
 def in_rounds(holders: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return the pairs of owner and holder in an order in which few wait for others.
+    """Return the pairs of owner and holder in rounds, so that few ranks wait for others.
 
-    A pair is made when both are there. In a round no rank is in two pairs, so a round takes as long
-    as one pair; the order is the same on all ranks.
+    Making the group of a pair needs both ranks. In a round no rank is in two pairs, so a round takes
+    as long as one pair. The order is the same on all ranks.
     """
     pairs = {
         (min(owner, holder), max(owner, holder))
@@ -267,10 +271,10 @@ def in_rounds(holders: Sequence[int | None]) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Give the group that is made in the block a name that both its ranks know.
+    """Name the group that is made in the block, so that both of its ranks use the same name.
 
-    torch counts the groups that a rank is in, which differs from rank to rank, and ranks meet under
-    the name.
+    Ranks find each other under the name. torch's default name counts the groups of the rank, and
+    that number differs from rank to rank.
     """
     module: Any = distributed.distributed_c10d
     original = module._process_group_name  # noqa: SLF001 - no public way
@@ -287,7 +291,7 @@ def _is_spanning(options: dict[str, object]) -> bool:
 
 
 def _sharing(create_group: Callable[..., ProcessGroup]) -> Callable[..., ProcessGroup]:
-    """Return ``create_group`` that makes one group per kind and set of ranks, the world included."""
+    """Wrap ``create_group`` to make one group per kind and set of ranks, the world included."""
     world = tuple(range(distributed.get_world_size()))
     group_by_key = {(world, True): distributed.group.WORLD}
 

@@ -1,17 +1,18 @@
-"""Random numbers of a forward pass: a function of which micro-batch it is, and of nothing else.
+"""Random numbers of a forward pass. They depend on the micro-batch only.
 
-A recovery computes a micro-batch on another replica, later, or once more, and must get what the
-fault-free run got, dropout included. So no generator's state is carried from one forward pass to the
-next: ``reseed`` derives all of them anew before each.
+A recovery computes a micro-batch on another replica, later, or again. Its result must equal that of
+the fault-free run, dropout included. So no generator keeps its state from one forward pass to the
+next: ``reseed`` sets all generators before each pass.
 
-Megatron draws from two kinds of generators. The default one serves what every tensor-parallel rank
-computes alike (hidden dropout) and must be equal on all of them; those of its tracker serve what is
-split among them (attention dropout, and all dropout with sequence parallelism) and must differ. The
-tracker speaks of CUDA generators; ``CpuGenerators`` is the same over torch's generator of the CPU.
+Megatron draws from two kinds of generators. The default generator serves operations that every
+tensor-parallel rank computes alike (hidden dropout), and must be equal on all of them. The tracker's
+generators serve operations that are split among them: attention dropout, and with sequence
+parallelism all dropout. They must differ. Megatron's tracker works with CUDA generators;
+``CpuGenerators`` replaces it on the CPU.
 
-A backward pass draws nothing, except where it recomputes activations: Megatron then puts the states
-back to where they were before the forward pass, and afterwards to where they were found. So it does
-not matter which micro-batches a pipeline schedule has in flight between a forward and its backward.
+A backward pass draws random numbers only if it recomputes activations. Megatron then restores the
+states from before the forward pass, and afterwards the states that it found. So the order of forward
+and backward passes in a pipeline schedule does not matter.
 """
 
 import contextlib
@@ -35,24 +36,26 @@ _MODEL_PARALLEL: Final = "model-parallel-rng"
 def reseed(seed: int, iteration: int, micro_batch: int, place: Place) -> None:
     """Set all of torch's and Megatron's generators for the forward pass of one micro-batch.
 
-    Equal arguments give equal random numbers: from run to run, on every replica, for any number of
+    Equal arguments give equal random numbers: in every run, on every replica, for any number of
     replicas, and in any order of micro-batches. The numbers differ between pipeline stages, and in
-    Megatron's tracker between tensor-parallel ranks. A mask is drawn for the part of a tensor that
-    a rank holds, so another tensor-parallel size or another number of stages gives other masks: the
-    same in distribution, not the same numbers. Python's and numpy's generators are left alone.
+    Megatron's tracker between tensor-parallel ranks.
 
-    ``prepare_device`` has to be called before, once per process.
+    A mask is drawn for the part of a tensor that a rank holds. So another tensor-parallel size or
+    number of stages gives other masks with the same distribution. Python's and numpy's generators
+    are not changed.
+
+    Call ``prepare_device`` before, once per process.
 
     Args:
         seed: Seed of the task.
         iteration: Counted from 1.
         micro_batch: Index in the global batch, over all replicas.
-        place: Where this rank stands; of it the pipeline stage and the tensor-parallel rank count.
+        place: The rank's place. Only its pipeline stage and tensor-parallel rank matter.
     """
     text = f"forward/{seed}/{iteration}/{micro_batch}/{place.pp_rank}"
     digest = hashlib.blake2b(text.encode(), digest_size=_SEED_BYTES).digest()
     own_seed = int.from_bytes(digest, "big")
-    # For what draws on the host; on CPU this is also the default generator of the line below.
+    # For draws on the host. On the CPU this is also the default generator of the next line.
     torch.default_generator.manual_seed(own_seed)
     model_parallel_cuda_manual_seed(own_seed, tp_rank=place.tp_rank, ep_rank=0, etp_rank=0)
 
@@ -60,14 +63,14 @@ def reseed(seed: int, iteration: int, micro_batch: int, place: Place) -> None:
 class CpuGenerators:
     """Megatron's ``CudaRNGStatesTracker`` for the CPU: named states of torch's default generator.
 
-    Megatron's own can't serve: it warns whenever the state of the CPU's generator changes within
-    ``fork``, which is the purpose here.
+    Megatron's own tracker warns whenever the state of the CPU's generator changes within ``fork``.
+    On a CPU that is the purpose of ``fork``.
     """
 
     def __init__(self) -> None:
         self._states: dict[str, torch.Tensor] = {}
         self._seeds: dict[str, int] = {}
-        """Of states that nobody has drawn from yet: ``reseed`` begins more than most models use."""
+        """Seeds of states that are not drawn from yet. Most models use few of them."""
         self._current = _DEFAULT
 
     def is_initialized(self) -> bool:
@@ -75,12 +78,12 @@ class CpuGenerators:
         return bool(self._states or self._seeds)
 
     def reset(self) -> None:
-        """Forget all states."""
+        """Drop all states."""
         self._states, self._seeds = {}, {}
         self._current = _DEFAULT
 
     def add(self, name: str, seed: int) -> None:
-        """Begin a new state; the default generator keeps its own."""
+        """Begin a new state. The default generator keeps its own state."""
         self._states.pop(name, None)
         self._seeds[name] = seed
 
@@ -101,13 +104,13 @@ class CpuGenerators:
 
     @contextlib.contextmanager
     def fork(self, name: str = _MODEL_PARALLEL) -> Iterator[None]:
-        """Let the default generator draw from the state ``name``, and keep how far it got.
+        """Let the default generator draw from the state ``name``, and save that state afterwards.
 
-        Nests: an inner fork of the same name goes on where the outer one is, and so does the outer
-        one afterwards.
+        Forks nest: an inner fork of the same name continues the outer state, and the outer fork
+        continues the inner one.
 
         Raises:
-            KeyError: There is no such state; ``reseed`` was never called.
+            KeyError: There is no such state, because ``reseed`` was never called.
         """
         self._begin(name)
         before, outer = torch.get_rng_state(), self._current

@@ -1,4 +1,4 @@
-"""Where this rank stands in its generation, and the small collective of our own over all ranks."""
+"""The place of a rank in its generation, and a small collective over all ranks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import distributed
 
-from nodeagent.rank.groups.wake import wait_unless_halted
+from nodeagent.rank.groups.halting import wait_unless_halted
 from profiles.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this rank stands in its task's layout.
+    """The place of a rank in its task's layout.
 
     Attributes:
         global_rank: Rank in the world of the generation.
@@ -50,7 +50,7 @@ class Place:
         return self.pp_rank == self.layout.pp - 1
 
     def ranks_at(self, tp_rank: int, pp_rank: int) -> list[int]:
-        """Return the global ranks at a place of the model: one per replica, in their order."""
+        """Return the global ranks with one part of the model: one per replica, in order."""
         layout = self.layout
         return [
             rank

@@ -1,1 +1,4 @@
-"""One iteration in phases: accumulate, reduce, finalise, vote, step, commit. Begin with ``iteration_phases``."""
+"""One iteration of training on one rank: accumulate, reduce, finalise, vote, step, commit.
+
+Begin with ``iteration_phases``, which calls the others. ``ledger`` records how far the iteration is.
+"""

@@ -1,11 +1,11 @@
-"""What becomes of gradients inside a model replica once they are summed over all replicas.
+"""The sums of gradients inside a model replica, after the reduction over all replicas.
 
-Megatron's ``finalize_model_grads`` reduces over the replicas, adds sums inside the replica, and
-divides by the number of tokens, all in one call and in place. Here are the sums inside the replica
-alone, by Megatron's own functions, so that a loop that reduces by itself can repeat them from the
-reduced gradients. Beside them the norm that the vote needs.
+Megatron's ``finalize_model_grads`` does three things in one call and in place: it reduces over the
+replicas, adds sums inside the replica, and divides by the number of tokens. This module does only
+the sums inside the replica, by Megatron's own functions. So they can be repeated from the reduced
+gradients after a fault. It also computes the gradient norm for the vote.
 
-Both work on ``main_grad``, where Megatron's wrapper accumulates.
+Both work on ``main_grad``, where Megatron's wrapper accumulates gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def _embedding_step(reduce: Callable[..., None], group: Callable[..., Any]) -> _
     return step
 
 
-# In Megatron's order. Each adds over its group only what its ranks hold in part or twice.
+# In Megatron's order. Each step adds only gradients that the ranks of its group hold in part or twice.
 _STEPS: Final[dict[str, _Step]] = {
     "conditional embeddings": _allreduce_conditional_embedding_grads,
     "non-tensor-parallel": _allreduce_non_tensor_model_parallel_grads,
@@ -54,20 +54,21 @@ def finalise_in_replica(
     chunks: Sequence[DistributedDataParallel],
     after_step: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Add, in place, what Megatron adds inside a replica after the reduction over the replicas.
+    """Add gradients in place, as Megatron does inside a replica after the reduction over the replicas.
 
-    These are the gradients of LayerNorm and biases over the tensor-parallel ranks with sequence
-    parallelism, and those of tied embeddings over the first and the last pipeline stage. Nothing is
-    divided by a number of tokens. A gradient that is summed is summed anew by every call: restore
-    the reduced gradients before a second one. Mixture-of-experts routers, which Megatron updates
-    here too, are not: ``support`` refuses them.
+    With sequence parallelism these are the gradients of LayerNorm and biases, over the
+    tensor-parallel ranks. Gradients of tied embeddings are added over the first and the last
+    pipeline stage. Nothing is divided by a number of tokens.
 
-    All ranks of the replica must call it. Replicas have nothing to do with each other in it.
+    The function is not idempotent: restore the reduced gradients before a second call. It does not
+    update mixture-of-experts routers as Megatron does: ``in_process_support`` refuses such models.
+
+    All ranks of the replica must call it. No other replica takes part.
 
     Args:
         chunks: The model of this rank, one wrapper per chunk.
-        after_step: Called with a step's name when it is done, on every rank and for every step,
-            also those that have nothing to add.
+        after_step: Called with a step's name when it is done, on every rank and for every step, also
+            if the step had nothing to add.
     """
     config = get_model_config(chunks[0])
     for name, step in _STEPS.items():
@@ -78,10 +79,11 @@ def finalise_in_replica(
 def squared_grad_norm(model: DistributedDataParallel, place: Place) -> float:
     """Return this rank's part of the squared L2 norm of the gradient of the whole model.
 
-    The sum over all ranks of the task is the squared norm: of a parameter that several ranks hold,
-    one counts. That is the first replica's, the first tensor-parallel rank's of one that is not
-    split, and the first stage's of tied embeddings. Right only after ``finalise_in_replica``.
+    The sum over all ranks of the task is the squared norm of the whole model. A parameter that
+    several ranks hold counts once: in the first replica, on the first tensor-parallel rank if it is
+    not split, and in the first stage for tied embeddings. Call it after ``finalise_in_replica``.
     """
+    # After the reduction all replicas hold the same gradients.
     if place.dp_rank != 0:
         return 0.0
     norms = [
@@ -91,4 +93,5 @@ def squared_grad_norm(model: DistributedDataParallel, place: Place) -> float:
         and param_is_not_shared(parameter)
         and param_is_not_tensor_parallel_duplicate(parameter)
     ]
+    # In float64: the vote adds these parts over all ranks, in an order that depends on the layout.
     return float(torch.stack(norms).double().square().sum()) if norms else 0.0

@@ -1,10 +1,11 @@
-"""What a rank has done of the iteration that runs, so that nothing has to be done twice.
+"""How much of the running iteration a rank has done, so that no work is done twice.
 
-The ledger is written by the training thread as it goes and outlives generations: a rank that is
-parked states it as its ``Position``, and a generation that finishes the iteration goes on from it.
-Every mark is set after the thing that it stands for is complete, so whatever interrupts the rank
-leaves marks that are true. What a mark stands for lies elsewhere: sums in Megatron's gradient
-buffers, reduced buckets in ``reduction``.
+The training thread writes the ledger, and the ledger outlives generations. A parked rank reports it
+as its ``Position``, and the next generation finishes the iteration from there.
+
+A mark is set only after the work behind it is complete. So an interruption at any moment leaves
+marks that are true. The ledger holds marks only: sums are in Megatron's gradient buffers, reduced
+buckets in ``reduction``.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ class Ledger:
     """The marks of one rank.
 
     Attributes:
-        committed: Newest iteration whose update the parameters and the optimizer hold.
-        has_state: Whether they hold exactly that.
-        phase: Phase of the iteration after it.
-        loss_by_micro_batch: Micro-batches that the sums hold, each whole, with the sum of their
-            losses and their number of tokens; zeros where this rank computes no loss.
-        is_torn: Whether the sums hold a part of a micro-batch.
-        reduced: Names of the buckets whose sum over all replicas this rank holds.
-        is_spoilt: Whether this rank or others may hold a bucket as reduced whose sum is wrong.
+        committed: Newest iteration whose update is in the parameters and the optimizer.
+        has_state: Whether parameters and optimizer are exactly at that iteration.
+        phase: Phase of the iteration after ``committed``.
+        loss_by_micro_batch: Complete micro-batches in the sums, each with the sum of its losses and
+            its number of tokens; zeros if this rank computes no loss.
+        is_torn: Whether the sums may hold a part of a micro-batch.
+        reduced: Names of the buckets that this rank holds as sums over all replicas.
+        is_spoilt: Whether a bucket that some rank holds as reduced may have a wrong sum.
         vote: The newest vote.
     """
 
@@ -43,11 +44,11 @@ class Ledger:
 
     @property
     def iteration(self) -> int:
-        """The iteration that runs, or begins next."""
+        """The running iteration, or the next one if none runs."""
         return self.committed + 1
 
     def begin(self) -> None:
-        """The iteration is begun afresh: nothing of it is done."""
+        """Begin the iteration from its first micro-batch: no part of it is done."""
         self.phase = "accumulate"
         self.forget_sums()
         self._forget_reduced()
@@ -57,21 +58,25 @@ class Ledger:
         self.is_spoilt = False
 
     def forget_sums(self) -> None:
-        """The sums were set to zero."""
+        """Record that the sums were set to zero."""
         self.loss_by_micro_batch.clear()
         self.is_torn = False
 
     def count(self, micro_batch: int, loss: SupportsFloat, num_tokens: SupportsFloat) -> None:
-        """The sums hold ``micro_batch``, whole. Tensors are taken as they are, and read late."""
+        """Record that the sums hold the complete ``micro_batch``.
+
+        Loss and tokens may be tensors on a GPU. They are read at the end of the phase, so that the
+        host does not wait for the GPU after every micro-batch.
+        """
         self.loss_by_micro_batch[micro_batch] = (loss, num_tokens)
         self.is_torn = False
 
     def tear(self) -> None:
-        """From now on the sums may hold a part of a micro-batch; ``count`` ends that."""
+        """Record that the sums may hold a part of a micro-batch, until the next ``count``."""
         self.is_torn = True
 
     def commit(self, vote: VoteResult) -> None:
-        """The update of ``vote.iteration`` is applied."""
+        """Record that the update of ``vote.iteration`` is applied."""
         self.committed = vote.iteration
         self.vote = vote
         self.phase = "idle"
@@ -79,7 +84,7 @@ class Ledger:
         self._forget_reduced()
 
     def adopt(self, committed: int) -> None:
-        """Parameters and optimizer were replaced by those after iteration ``committed``."""
+        """Record that parameters and optimizer were replaced by the state after ``committed``."""
         self.committed = committed
         self.has_state = True
         self.vote = None
@@ -89,11 +94,12 @@ class Ledger:
 
     def loss_sums(self) -> tuple[float, float]:
         """Return the sum of losses and of tokens over the counted micro-batches."""
+        # Sorted: a recovered iteration adds the same numbers in the same order, to the last bit.
         losses = [self.loss_by_micro_batch[index] for index in sorted(self.loss_by_micro_batch)]
         return sum(float(loss) for loss, _ in losses), sum(float(num) for _, num in losses)
 
     def position(self, num_buckets: int, copies: Sequence[HeldCopy] = ()) -> Position:
-        """Return where the rank stands."""
+        """Return the rank's progress, for its report when it is parked."""
         return Position(
             committed=self.committed,
             has_state=self.has_state,

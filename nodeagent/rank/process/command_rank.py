@@ -2,12 +2,12 @@
 
     python -m nodeagent.rank.process.command_rank --state-dir DIR --launch FILE
 
-The process forks the rank and keeps it (``keeper``). The rank agrees with its peers on a port
-(``meeting``), sets the environment that torchrun would set, and becomes the command. It is the
-leader of a session of its own; its output goes to its log.
+The process forks the rank and records its exit (``exit_recorder``). The rank agrees with its peers
+on a port (``rendezvous_port``), sets the environment that torchrun would set, and becomes the
+command. It leads a session of its own, and its output goes to its log.
 
-Where tasks have GPUs, ``CUDA_VISIBLE_DEVICES`` names those of the task on this node in the order of
-local ranks, so that a program's ``cuda:LOCAL_RANK`` is the worker that the rank was given.
+With GPUs, ``CUDA_VISIBLE_DEVICES`` names the task's GPUs on this node in the order of local ranks.
+So a program's ``cuda:LOCAL_RANK`` is the worker that the rank was given.
 """
 
 import os
@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
-from nodeagent.rank.process.exit_recorder import CannotStartError, keep
+from nodeagent.rank.process.exit_recorder import CannotStartError, run_recorded
 from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_port
 
 EXIT_CANNOT_RUN: Final = 126
-"""Exit code of a rank that could not become its command; a shell's code for the same."""
+"""Exit code of a rank that could not become its command. A shell uses the same code."""
 
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""What Python ignores, and a program would go on ignoring."""
+"""Signals that Python ignores. The command would inherit that, so they are reset."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the command and wait for its end. Returns 0, or 2 if nothing could be started."""
-    return keep("nodeagent.rank.process.command_rank", arguments, _become, check)
+    return run_recorded("nodeagent.rank.process.command_rank", arguments, _become, check)
 
 
 def check(launch: RankLaunch) -> None:
-    """Look for what would keep the command from starting at all.
+    """Check that the program and its directory exist.
 
     Raises:
         CannotStartError: There is no such program or directory.
@@ -56,7 +56,7 @@ def check(launch: RankLaunch) -> None:
 def environment(
     launch: RankLaunch, inherited: Mapping[str, str], state_dir: Path, master_port: int
 ) -> dict[str, str]:
-    """Return the environment of a rank: what is inherited, the task's own, and its place."""
+    """Return a rank's environment: the inherited one, the task's variables, and those of its place."""
     place = _place_of(launch)
     result = {**inherited, **place.command.env}
     result["PATH"] = _with_ours(result.get("PATH", os.defpath))

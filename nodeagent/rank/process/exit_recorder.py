@@ -1,9 +1,11 @@
-"""The parent of a rank that the template did not fork: it waits for it and records its exit.
+"""The parent of a rank that the template did not fork. It waits for the rank and records its exit.
 
 An agent can't wait for a process that is not its child, and may be replaced while the rank lives.
 So each such rank has a small parent of its own, started with ``--state-dir`` and ``--launch``. The
-pid in the rank's files is the rank's, not the parent's. What the rank leaves behind in its process
-group ends with it: a program's children would hold its ports and its memory.
+pid in the rank's files is that of the rank, not of its parent.
+
+When the rank ends, the parent kills the rest of its process group. Children of the program would
+otherwise hold its ports and its memory.
 """
 
 import argparse
@@ -19,14 +21,14 @@ from pydantic import ValidationError
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_rank
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.process_files import ProcessFiles
 
 
 class CannotStartError(ValueError):
-    """The rank would fail before its first instruction; the text says why."""
+    """The rank can't be started. The text says why."""
 
 
-def keep(
+def run_recorded(
     program: str,
     arguments: Sequence[str] | None,
     run: Callable[[Path, RankLaunch], int],
@@ -37,11 +39,11 @@ def keep(
     Args:
         program: Name for messages.
         arguments: The command line.
-        run: What the rank does, given the state directory; it returns the exit code.
-        check: Raises ``CannotStartError`` where there is no use in a fork.
+        run: Runs in the rank with the state directory and the launch; returns the exit code.
+        check: Runs before the fork; raises ``CannotStartError`` if the rank can't be started.
 
     Returns:
-        0 once the rank has ended, however; 2 if nothing could be started, with a line on stderr.
+        0 once the rank has ended in any way; 2 if it could not be started, with a line on stderr.
     """
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--state-dir", type=Path, required=True)
@@ -50,7 +52,7 @@ def keep(
     try:
         launch = RankLaunch.model_validate_json(options.launch.read_bytes())
         check(launch)
-        files = RankFiles.of(options.state_dir, launch)
+        files = ProcessFiles.of(options.state_dir, launch)
         pid = fork_rank(files, launch, lambda: run(options.state_dir, launch), lambda: None)
     except CannotStartError as error:
         sys.stderr.write(f"{error}\n")
@@ -58,7 +60,7 @@ def keep(
     except (OSError, ValidationError, ValueError) as error:
         sys.stderr.write(f"can't start the rank of {options.launch}: {error}\n")
         return 2
-    # Not reaped before its group is ended: until then its number can't come to mean another's.
+    # Kill the group before the rank is reaped: until then no other process can get its pid.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

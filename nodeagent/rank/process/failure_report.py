@@ -1,6 +1,6 @@
-"""What a rank of ours says about an exception that ended its training.
+"""The report of a rank of ours about an exception that ended its training.
 
-The report itself, and what shows a broken collective in any program, is in ``raised``.
+``exception_report`` makes the report, and recognises broken collectives in any program.
 """
 
 from nodeagent.protocol.observations import RankRaised
@@ -8,13 +8,13 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
 from nodeagent.rank.agent_link.rendezvous_store import StoreError
-from nodeagent.rank.groups.wake import HaltedError
+from nodeagent.rank.groups.halting import HaltedError
 
 
 def describe(
     error: Exception, launch: RankLaunch, iteration: int, position: Position | None
 ) -> RankRaised:
-    """Return the report about ``error``. Long texts keep their end, where the cause stands."""
+    """Return the report about ``error``. Long texts are cut at their beginning: the cause is at the end."""
     return raised(
         error,
         (launch.task, launch.generation, launch.global_rank),
@@ -27,6 +27,6 @@ def describe(
 def is_in_collective(error: Exception) -> bool:
     """Return whether ``error`` came out of communication with other ranks.
 
-    Failing to meet the peers (the rendezvous store) counts as well.
+    A failed rendezvous with the peers counts as well.
     """
     return isinstance(error, (StoreError, HaltedError)) or is_of_collective(error)

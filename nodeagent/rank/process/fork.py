@@ -1,11 +1,12 @@
-"""Forking a rank: what makes it safe, and what the child does before it is a rank.
+"""Forks a rank safely.
 
-A fork copies one thread. Locks that other threads held stay locked in the child, and a CUDA
-context does not survive at all, so ``fork_hazard`` names the reason not to fork. The child begins a
-session of its own, lets go of everything it inherited (descriptors, signal handlers) and sends its
-output to its log. A fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL) prints the Python stack
-of every thread there before it ends the process as it would have. The child never returns into the
-code of its parent.
+A fork copies one thread. Locks of other threads stay locked in the child, and a CUDA context does
+not survive. ``fork_hazard`` returns the reason not to fork, if there is one.
+
+The child begins a session of its own, closes the inherited descriptors, resets the signal handlers,
+and sends its output to its log. At a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL) it
+prints the Python stack of every thread to the log before it ends. It never returns into the code of
+its parent.
 """
 
 import faulthandler
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.process_files import ProcessFiles
 
 _INHERITED_SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -39,18 +40,18 @@ def fork_hazard() -> str | None:
 
 
 def fork_rank(
-    files: RankFiles, launch: RankLaunch, run: Callable[[], int], release: Callable[[], None]
+    files: ProcessFiles, launch: RankLaunch, run: Callable[[], int], release: Callable[[], None]
 ) -> int:
     """Fork ``launch``'s process, record it, and return its pid.
 
     Args:
-        files: Where the rank is recorded.
+        files: The files that record the rank.
         launch: The rank.
-        run: What the child does; it returns the exit code.
+        run: Runs in the child; returns the exit code.
         release: Closes the parent's own objects in the child, before all other descriptors.
 
     Raises:
-        OSError: No process could be made or recorded; then none is left.
+        OSError: The process could not be made or recorded. No process is left.
     """
     files.directory.mkdir(mode=0o700, exist_ok=True)
     files.clear()
@@ -60,7 +61,7 @@ def fork_rank(
     try:
         files.write_start(launch, pid)
     except OSError:
-        # An unrecorded rank would escape the next agent.
+        # The next agent would not find an unrecorded rank.
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
@@ -72,20 +73,20 @@ def set_process_name(name: str) -> None:
     Path("/proc/self/comm").write_text(name)
 
 
-def _be_rank(files: RankFiles, run: Callable[[], int], release: Callable[[], None]) -> NoReturn:
+def _be_rank(files: ProcessFiles, run: Callable[[], int], release: Callable[[], None]) -> NoReturn:
     exit_code = 1
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in _INHERITED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        # The objects first: one that is collected later would close a number in use again.
+        # The objects first: an object collected later would close a descriptor number in use again.
         release()
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         _redirect_output(files.log)
         faulthandler.enable(sys.stderr)
         exit_code = run()
-    except BaseException:  # noqa: BLE001 - whatever it is, the child must not run the parent's code
+    except BaseException:  # noqa: BLE001 - the child must never run the parent's code
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -107,4 +108,4 @@ def _target(descriptor: Path) -> str:
     try:
         return str(descriptor.readlink())
     except OSError:
-        return ""  # the descriptor that listed the directory is gone by now
+        return ""  # The descriptor that listed the directory is closed already.

@@ -1,26 +1,61 @@
-"""The files that tell about a node's ranks, in ``ranks/`` of its state directory.
+"""The files of one rank's process, in ``ranks/`` of the node's state directory.
 
-Whoever forks a rank writes them, and the agent reads them: an agent that was restarted finds its
-ranks there, and it can't wait for processes that are not its children. A file is replaced in one
-step, so a reader sees all of it or nothing.
+The template or the exit recorder writes them, and the agent reads them: a restarted agent finds its
+ranks there, since it can't wait for processes that are not its children. Every record is replaced in
+one step, so a reader sees a whole record or none.
 
-For the rank ``<task>.<generation>.<global_rank>``: ``.json`` right after the fork (``launch``,
-``pid``, ``start_ticks``), ``.exit`` when it was reaped (``pid``, ``exit_code``, ``signal``,
-``is_core_dumped``, ``wall_s``), ``.log`` with its standard output and error, ``.stack`` with stacks
-that it was asked for by a signal, and ``.attached`` from when a command speaks for itself.
+All are called ``<task>.<generation>.<global_rank>`` with one of these endings:
+
+``.log``       standard output and error
+``.json``      ``StartRecord``, right after the fork
+``.exit``      ``ExitRecord``, once the process was reaped
+``.launch``    the launch of a cold start; the agent writes it
+``.stack``     stacks, written by the fault handler on a signal
+``.attached``  exists once the program of a command task has attached
+
+Not here: the directory as a whole (``nodeagent.ranks.rank_files``).
 """
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from nodeagent.protocol.rank_launch import RankLaunch
 
 
+class StartRecord(BaseModel):
+    """Content of ``.json``: a process that was started.
+
+    Attributes:
+        launch: The rank that it was started as.
+        pid: The process.
+        start_ticks: When it began, see ``start_ticks``.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    launch: RankLaunch
+    pid: int
+    start_ticks: int
+
+
+class ExitRecord(BaseModel):
+    """Content of ``.exit``: how a process ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    exit_code: int | None = None
+    signal: int | None = None
+    is_core_dumped: bool = False
+    wall_s: float
+
+
 @dataclass(frozen=True, slots=True)
-class RankFiles:
-    """Paths of one rank's files.
+class ProcessFiles:
+    """Paths of one process's files.
 
     Attributes:
         directory: ``ranks/`` of the state directory.
@@ -31,7 +66,7 @@ class RankFiles:
     stem: str
 
     @classmethod
-    def of(cls, state_dir: Path, launch: RankLaunch) -> "RankFiles":
+    def of(cls, state_dir: Path, launch: RankLaunch) -> "ProcessFiles":
         """Return the files of ``launch``.
 
         Raises:
@@ -45,55 +80,78 @@ class RankFiles:
     @property
     def log(self) -> Path:
         """Standard output and error of the rank."""
-        return self.directory / f"{self.stem}.log"
+        return self._with(".log")
+
+    @property
+    def start(self) -> Path:
+        """The ``StartRecord``."""
+        return self._with(".json")
+
+    @property
+    def exit(self) -> Path:
+        """The ``ExitRecord``."""
+        return self._with(".exit")
+
+    @property
+    def launch(self) -> Path:
+        """The launch of a cold start. A rank without this file was forked from the template."""
+        return self._with(".launch")
 
     @property
     def stack(self) -> Path:
-        """Where the rank's fault handler writes its stacks when it is asked for them."""
-        return self.directory / f"{self.stem}.stack"
+        """Where the rank's fault handler writes its stacks on a signal."""
+        return self._with(".stack")
 
     @property
     def attached(self) -> Path:
-        """Exists from when the program of a command speaks for itself."""
-        return self.directory / f"{self.stem}.attached"
+        """Exists once the program of a command task has attached."""
+        return self._with(".attached")
+
+    @property
+    def temporary(self) -> tuple[Path, ...]:
+        """All files but the log: they are removed once the exit is stored."""
+        return self.start, self.exit, self.launch, self.stack, self.attached
 
     def write_start(self, launch: RankLaunch, pid: int) -> None:
         """Record that the rank runs as ``pid``. Raises ``OSError``."""
-        record = {
-            "launch": launch.model_dump(mode="json"),
-            "pid": pid,
-            "start_ticks": start_ticks(pid),
-        }
-        self._replace("json", record)
+        replace_file(self.start, StartRecord(launch=launch, pid=pid, start_ticks=start_ticks(pid)))
 
     def write_exit(self, pid: int, wait_status: int, wall_s: float) -> None:
         """Record how the rank ended, from the status that ``waitpid`` gave. Raises ``OSError``."""
         code = os.waitstatus_to_exitcode(wait_status)
-        record: dict[str, object] = {
-            "pid": pid,
-            "exit_code": code if code >= 0 else None,
-            "signal": -code if code < 0 else None,
-            "is_core_dumped": os.WCOREDUMP(wait_status),
-            "wall_s": wall_s,
-        }
-        self._replace("exit", record)
+        record = ExitRecord(
+            pid=pid,
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            is_core_dumped=os.WCOREDUMP(wait_status),
+            wall_s=wall_s,
+        )
+        replace_file(self.exit, record)
 
     def clear(self) -> None:
-        """Forget how an earlier process of the same rank ended, and that it spoke for itself."""
-        (self.directory / f"{self.stem}.exit").unlink(missing_ok=True)
+        """Remove the exit and the attachment of an earlier process of the same rank."""
+        self.exit.unlink(missing_ok=True)
         self.attached.unlink(missing_ok=True)
 
-    def _replace(self, ending: str, record: dict[str, object]) -> None:
-        final = self.directory / f"{self.stem}.{ending}"
-        temporary = self.directory / f".{self.stem}.{ending}.{os.getpid()}"
-        temporary.write_text(json.dumps(record))
-        temporary.replace(final)
+    def _with(self, ending: str) -> Path:
+        return self.directory / f"{self.stem}{ending}"
+
+
+def replace_file(path: Path, content: BaseModel) -> None:
+    """Write ``content`` as JSON in one step: a reader sees the old file or the new one.
+
+    Raises:
+        OSError: It can't be written; the old file stays.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(content.model_dump_json())
+    scratch.replace(path)
 
 
 def start_ticks(pid: int) -> int:
     """Return field 22 of ``/proc/<pid>/stat``: when the process began, in clock ticks since boot.
 
-    Together with the pid it names a process for good, while a pid alone is used again.
+    Together with the pid it names one process for ever. A pid alone is used again.
 
     Raises:
         OSError: There is no such process.

@@ -1,10 +1,11 @@
-"""One rank's process from its first instruction to its exit code, over all generations it is part of.
+"""One rank's process, from its first instruction to its exit code, over all its generations.
 
-Link to the agent, device, rendezvous, model, state, training. A clean end (stopped or finished) is
-reported and exits with 0. Anything else that ends a generation here parks the process: it reports
-where it stands and waits for the next generation, or for its end. It can't know whether it is the
-culprit or heard the echo of a peer's death; the controller decides, and the agent ends with SIGKILL
-whoever is not to go on.
+It opens the link to the agent, prepares the device, meets its peers, builds or receives the model
+and its state, and trains. When training stopped or finished, it reports that and exits with 0.
+
+Any other end of a generation parks the process: it reports its position and waits for the next
+generation. It can't know whether the error is its own or the echo of a peer's death. The controller
+decides that, and the agent kills a rank that shall not go on.
 """
 
 import contextlib
@@ -28,51 +29,54 @@ from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
+from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.flight_recorder import recorded_collectives
-from nodeagent.rank.agent_link.link import ControlLink
-from nodeagent.rank.agent_link.own_standing import allow_dumps, look
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore
+from nodeagent.rank.agent_link.training_stacks import dump_stacks_on_signal, read_own_standing
 from nodeagent.rank.groups.device_shim import prepare_device, use_device
+from nodeagent.rank.groups.halting import HaltedError, StuckWorkError
 from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.placeholder_groups import placeholder_groups
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.groups.unconnected import unconnected
-from nodeagent.rank.groups.wake import HaltedError, StuckWorkError
 from nodeagent.rank.process.failure_report import describe
 from nodeagent.rank.process.fork import set_process_name
-from nodeagent.rank.process.process_files import RankFiles
-from nodeagent.rank.training.building import build, check_launch
-from nodeagent.rank.training.train import PausedError, Training
+from nodeagent.rank.process.process_files import ProcessFiles
+from nodeagent.rank.training.loop_building import build, check_launch
+from nodeagent.rank.training.training_loop import ParkedError, Training
 
 logger = logging.getLogger(__name__)
 
 _CLOCK: Final = SystemNodeClock()
 _STORED_TIMEOUT_S: Final = 600.0
-"""How long a rank that is done waits for an agent to hear it: as long as one may take to come back."""
+"""Seconds that a finished rank waits until an agent has stored its report. A restarted agent may need them."""
 
 
-class OutlivedError(Exception):
-    """This process can't go on in another generation: its loop does not recover in process."""
+class CannotRejoinError(Exception):
+    """This process can't join another generation: its loop does not recover in process."""
 
 
 def run_rank(state_dir: Path, launch: RankLaunch) -> int:
-    """Train as the rank ``launch``, and as those it is told to become, and return the exit code.
+    """Train as the rank of ``launch``, then as the rank of each ``Join``; return the exit code.
 
-    Ends with ``RankDone`` and 0. Whatever else ends a generation is reported (``RankRaised``, or
-    ``RankHalted`` where it was asked for), and then the process waits.
+    The function ends with the report ``RankDone`` and 0. Any other end of a generation is reported
+    as ``RankHalted`` after a halt, else as ``RankRaised``. Then the process waits for a ``Join``.
     """
     _settle(launch)
-    allow_dumps(RankFiles.of(state_dir, launch).stack)
+    dump_stacks_on_signal(ProcessFiles.of(state_dir, launch).stack)
     process = _Process(state_dir, launch)
     while True:
-        done = process.take_part(launch)
+        done = process.run_generation(launch)
         if done is not None:
             return process.leave(done)
         launch = process.next_launch()
 
 
 class _Process:
-    """The parts of a rank's process. ``_interrupt`` and ``_stand`` run in the link's thread."""
+    """The parts of a rank's process.
+
+    ``_halt_generation`` and ``_read_standing`` run in the link's thread, all else in the main one.
+    """
 
     def __init__(self, state_dir: Path, launch: RankLaunch) -> None:
         self._socket_path = state_dir / "ranks.sock"
@@ -83,7 +87,7 @@ class _Process:
             pid=os.getpid(),
         )
         self._link = ControlLink(
-            self._socket_path, hello, _CLOCK.wall_s, self._interrupt, self._stand
+            self._socket_path, hello, _CLOCK.wall_s, self._halt_generation, self._read_standing
         )
         self._device: torch.device | None = None
         self._training: Training | None = None
@@ -99,31 +103,41 @@ class _Process:
         self._has_stuck_work = False
         self._link.start()
 
-    def take_part(self, launch: RankLaunch) -> RankDone | None:
-        """Train in the generation of ``launch`` to its end; None where it ended otherwise."""
+    def run_generation(self, launch: RankLaunch) -> RankDone | None:
+        """Train in the generation of ``launch``; return None if training did not stop or finish."""
         set_process_name(f"ur:{launch.task}/{launch.global_rank}")
         try:
             if launch.prepares_for is None:
                 return self._train(launch)
-            self._prepare(launch, launch.prepares_for)
-        except (PausedError, HaltedError) as error:
+            self._become_spare(launch, launch.prepares_for)
+        except (ParkedError, HaltedError) as error:
             self._park(launch, error)
-        except Exception as error:  # noqa: BLE001 - whatever ends training is reported, never guessed at
+        except Exception as error:  # noqa: BLE001 - every error is reported, and the controller judges it
             traceback.print_exc()
             self._park(launch, error)
         return None
 
     def next_launch(self) -> RankLaunch:
-        """Wait for the next generation, as long as it takes."""
+        """Wait without a limit for the next generation."""
         launch = self._link.wait_for_join()
-        logger.info("joins generation %d as rank %d", launch.generation, launch.global_rank)
+        logger.info(
+            "parked rank joins a generation: task=%s generation=%d rank=%d",
+            launch.task,
+            launch.generation,
+            launch.global_rank,
+        )
         return launch
 
     def leave(self, done: RankDone) -> int:
         """Report the end of training and return the exit code."""
         self._link.report(done)
         is_stored = self._link.wait_until_stored(_STORED_TIMEOUT_S)
-        logger.info("%s after iteration %d, stored: %s", done.reason, done.iteration, is_stored)
+        logger.info(
+            "training ended: reason=%s iteration=%d is_report_stored=%s",
+            done.reason,
+            done.iteration,
+            is_stored,
+        )
         self._link.close()
         return 0
 
@@ -131,7 +145,7 @@ class _Process:
         began = _CLOCK.monotonic_s()
         check_launch(launch)
         if self._training is not None and self._unsupported:
-            raise OutlivedError("; ".join(self._unsupported))
+            raise CannotRejoinError("; ".join(self._unsupported))
         place = self._place_of(launch, launch.global_rank)
         store = AgentStore(
             self._socket_path,
@@ -142,9 +156,9 @@ class _Process:
         )
         groups = self._begin_generation(launch, place, store)
         if launch.resume.source == "disk":
-            # What a process has of before is nothing to begin from: there may be no checkpoint. It
-            # goes first, because two models may not fit; and before a peer can be lost, or it would
-            # be told of as the state of this layout.
+            # The old model is of no use here, not even if there is no checkpoint. Freed now, because
+            # two models may not fit in memory. And freed before a peer can be lost: afterwards this
+            # rank would report the old state as one of the new layout.
             self._training = None
             gc.collect()
         groups.form()
@@ -174,8 +188,8 @@ class _Process:
             reason=reason,
         )
 
-    def _prepare(self, launch: RankLaunch, global_rank: int) -> None:
-        """Have a model for a later generation, and say so. Others train on meanwhile."""
+    def _become_spare(self, launch: RankLaunch, global_rank: int) -> None:
+        """Build a model for a later generation and report it. The other ranks train meanwhile."""
         self._leave_generation()
         with self._lock:
             self._groups = self._place = None
@@ -183,12 +197,17 @@ class _Process:
             self._halted.clear()
         if self._training is None:
             place = self._place_of(launch, global_rank)
-            with unconnected(place):
+            with placeholder_groups(place):
                 self._training = self._build(launch, place)
         else:
-            self._training.fall_behind()
+            self._training.become_spare()
         self._report_halted(launch, self._training.position())
-        logger.info("waits to be rank %d of %s, or one like it", global_rank, launch.layout)
+        logger.info(
+            "process is kept as spare: task=%s rank=%d layout=%s",
+            launch.task,
+            global_rank,
+            launch.layout,
+        )
 
     def _place_of(self, launch: RankLaunch, global_rank: int) -> Place:
         if self._device is None:
@@ -202,8 +221,9 @@ class _Process:
     def _leave_generation(self) -> None:
         if self._groups is None:
             return
-        with self._lock:  # a halt may come
-            self._groups.hang_up()
+        # The link's thread may halt the groups at the same time.
+        with self._lock:
+            self._groups.close_connections()
         if self._training is not None and self._training.leave():
             self._has_stuck_work = True
         self._groups.leave(has_stuck_work=self._has_stuck_work)
@@ -217,17 +237,17 @@ class _Process:
             self._generation = launch.generation
             self._formed_at_ns = time.time_ns()
             self._halted.clear()
-            # A halt may come as soon as the agent knows this rank, and is not repeated.
+            # The agent may have sent the halt before this point, and does not repeat it.
             if self._newest_halt >= launch.generation:
                 self._halted.set()
-                self._groups.cut(with_inner=True)
+                self._groups.halt(with_inner=True)
             return self._groups
 
-    def _interrupt(self, generation: Generation, broken: list[int] | None) -> None:
-        """End what the training thread does in ``generation``; it may be blocked, or computing.
+    def _halt_generation(self, generation: Generation, broken: list[int] | None) -> None:
+        """Halt ``generation``. The training thread may be blocked in a collective, or computing.
 
-        A replica without a broken rank is cut off from the others only: it can finish what it
-        computes. It halts by itself between two micro-batches.
+        A replica without a broken rank keeps its inner connections, so that it can finish its
+        micro-batch. It halts by itself before the next one.
         """
         with self._lock:
             self._newest_halt = max(self._newest_halt, generation)
@@ -236,47 +256,56 @@ class _Process:
                 return
             self._halted.set()
             lost_replicas = {place.layout.dp_rank(rank) for rank in broken or ()}
-            groups.cut(with_inner=broken is None or place.dp_rank in lost_replicas)
+            groups.halt(with_inner=broken is None or place.dp_rank in lost_replicas)
 
-    def _stand(self) -> Standing:
-        """Return where the training thread stands. Runs in the link's thread."""
+    def _read_standing(self) -> Standing:
+        """Return what the training thread does now. Runs in the link's thread."""
         if self._device is not None:
-            # What is wrong with the GPU is reported by the thread that trains.
+            # The training thread reports errors of the GPU.
             with contextlib.suppress(RuntimeError):
                 use_device(self._device)
         collectives = recorded_collectives(self._formed_at_ns)
-        standing = look().model_copy(update={"collectives": collectives})
+        standing = read_own_standing().model_copy(update={"collectives": collectives})
         training = self._training
         return standing if training is None else training.locate(standing)
 
     def _park(self, launch: RankLaunch, error: Exception) -> None:
-        """Tell where this rank stands. An exception after a halt is the echo of the halt.
+        """Report this rank's position. An exception after a halt counts as the echo of the halt.
 
-        To its peers it is like a dead rank from now on: whoever waits for it in a collective is woken.
-        That goes for its own replica too, whose other ranks may have come further: all their
-        reductions were complete, and they wait for this rank to finalise.
+        Then wake the peers that wait for this rank in a collective. They may be in the same replica:
+        their reductions were complete, and they wait for this rank to finalise.
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
-        is_halting = not isinstance(error, PausedError)
+        is_halting = not isinstance(error, ParkedError)
         groups = self._groups
         if self._training is not None and groups is not None and is_halting:
-            self._training.settle(lambda: groups.is_inner_cut)
+            self._training.settle(lambda: groups.is_inner_halted)
         position = self._training.position() if self._training is not None else None
         if position is None and launch.continues is not None and launch.resume.source == "disk":
-            position = Position(committed=0, has_state=False)  # it has let go of its model, no more
-        # A generation that was refused before it began was not halted: the halt was of the one before.
+            # The process freed its model and is otherwise intact: it can take part again.
+            position = Position(committed=0, has_state=False)
+        # A launch that was refused before its generation began was not halted. The halt, if any,
+        # belongs to the generation before.
         is_halted = self._halted.is_set() and launch.generation == self._generation
-        if isinstance(error, PausedError) or is_halted:
+        if isinstance(error, ParkedError) or is_halted:
             # Without a position it was halted before its model was built.
             self._report_halted(launch, position or Position(committed=0, has_state=False))
         else:
             if self._unsupported and not self._has_joined:
-                position = None  # nobody has heard of that: another process takes its place
+                # The controller does not know yet that this loop can't rejoin. Without a position it
+                # starts a new process for the rank.
+                position = None
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))
         if groups is not None and is_halting:
             groups.wake_peers()
-        logger.info("parked in generation %d: %s", launch.generation, position)
+        logger.info(
+            "rank is parked: task=%s generation=%d rank=%d position=%s",
+            launch.task,
+            launch.generation,
+            launch.global_rank,
+            position,
+        )
 
     def _report_halted(self, launch: RankLaunch, position: Position) -> None:
         self._link.report(
@@ -300,5 +329,5 @@ def _settle(launch: RankLaunch) -> None:
     for noisy in ("megatron", "torch"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     warnings.simplefilter("ignore")
-    # After the fork: the pool of threads belongs to this process and is as small as can be.
+    # After the fork: the thread pool belongs to one process. One thread per rank is enough.
     torch.set_num_threads(1)

@@ -1,12 +1,11 @@
-"""Where the ranks of a command meet: the port on which global rank 0 will listen.
+"""The port on which global rank 0 of a command listens for its peers.
 
-Rank 0's process looks for a port that is free on its node, at the last moment before it becomes the
-command, and tells its peers through the rendezvous table of the generation, which the controller
-holds. So no two generations, tasks or clusters on one machine count on the same port. Ports are
-taken from below those that the kernel gives to outgoing connections.
+Just before it becomes the command, the process of rank 0 looks for a free port on its node. It
+publishes the port in the rendezvous table of the generation, which the controller holds. So no two
+generations, tasks or clusters on one machine share a port. The ports lie below the range from which
+the kernel takes ports for outgoing connections.
 
-This speaks to ``ranks.sock`` without torch, one call after another. An agent that was replaced is
-asked again.
+This module calls ``ranks.sock`` without torch. After a lost connection the call is repeated.
 """
 
 import base64
@@ -31,22 +30,22 @@ FIRST_PORT: Final = 20_000
 LAST_PORT: Final = 29_999
 
 _NUM_ATTEMPTS: Final = 200
-_PATIENCE_S: Final = 600.0
-"""How long peers wait for rank 0, whose node may still have to be told."""
-_RECONNECT_PAUSE_S: Final = 0.1
+_RANK_0_TIMEOUT_S: Final = 600.0
+"""Seconds that peers wait for rank 0. Its launch may still be on the way to its node."""
+_RECONNECT_WAIT_S: Final = 0.1
 
 
 class RendezvousPortError(Exception):
-    """The ranks can't meet; the text says why."""
+    """The ranks can't agree on a port. The text says why."""
 
 
 def agree_on_port(socket_path: Path, launch: RankLaunch) -> int:
-    """Return the port of this generation: found here for global rank 0, else asked of it.
+    """Return the port of this generation. Global rank 0 chooses it, the others wait for it.
 
-    Waits for as long as neither the agent nor the controller answers.
+    While the agent or the controller is away, the call waits for them.
 
     Raises:
-        MeetingError: The generation is over, or no port is free.
+        RendezvousPortError: The generation is over, or no port is free.
     """
     if launch.global_rank == 0:
         port = free_port()
@@ -57,10 +56,10 @@ def agree_on_port(socket_path: Path, launch: RankLaunch) -> int:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody on this machine listens on.
+    """Return a free TCP port of this machine.
 
     Raises:
-        MeetingError: None was found.
+        RendezvousPortError: No free port was found.
     """
     draw = random.Random()  # noqa: S311 - no secret; seeded by the kernel
     for _ in range(_NUM_ATTEMPTS):
@@ -84,12 +83,12 @@ def _call(
         operation=operation,
         keys=[KEY],
         values=list(values),
-        timeout_s=_PATIENCE_S,
+        timeout_s=_RANK_0_TIMEOUT_S,
     )
     while True:
         reply = _try_call(socket_path, call)
         if reply is None:
-            time.sleep(_RECONNECT_PAUSE_S)
+            time.sleep(_RECONNECT_WAIT_S)
         elif reply.error is not None:
             raise RendezvousPortError(
                 f"{launch.task}, generation {launch.generation}: {reply.error}"
@@ -99,7 +98,7 @@ def _call(
 
 
 def _try_call(socket_path: Path, call: StoreCall) -> StoreReply | None:
-    """Make a call on a connection of its own; None where the agent went away."""
+    """Make one call on a new connection; return None if the agent went away."""
     codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
     splitter = LineSplitter()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -112,7 +111,7 @@ def _try_call(socket_path: Path, call: StoreCall) -> StoreReply | None:
                     if isinstance(message, StoreReply) and message.call_id == call.call_id:
                         return message
         except ProtocolError as error:
-            raise RendezvousPortError(f"the agent sent what is no message: {error}") from error
+            raise RendezvousPortError(f"the agent sent an invalid message: {error}") from error
         except OSError:
             return None
     return None

@@ -2,13 +2,13 @@
 
     python -m nodeagent.rank.process.template --state-dir DIR
 
-It listens on ``DIR/template.sock`` and outlives agents: a lost connection is normal, and a new one
-takes the place of the old. On each it says ``TemplateHello``, then answers every ``ForkRank`` with
-``RankForked`` or ``ForkRefused``. It reaps its children and records their exits, since an agent
-can't wait for grandchildren. One thread and one ``select`` loop do all of it, because a process
-with a second thread can't be forked.
+It listens on ``DIR/template.sock`` and outlives agents. A lost connection is normal, and a new
+connection replaces the old one. On each connection it sends ``TemplateHello``, then answers every
+``ForkRank`` with ``RankForked`` or ``ForkRefused``. It reaps its children and records their exits,
+since an agent can't wait for grandchildren. It has one thread and one ``select`` loop, because a
+process with a second thread can't be forked.
 
-SIGTERM ends the template; its ranks stay. It never restarts a rank: it is told to, or it doesn't.
+SIGTERM ends the template and leaves its ranks running. The template restarts no rank by itself.
 """
 
 import argparse
@@ -33,25 +33,25 @@ from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
-from nodeagent.rank.process.imports import RunRank, import_training_program
-from nodeagent.rank.process.process_files import RankFiles
+from nodeagent.rank.process.process_files import ProcessFiles
+from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
 logger = logging.getLogger(__name__)
 
 EXIT_ALREADY_RUNS: Final = 3
-"""Exit code of a template that found another one in its state directory."""
+"""Exit code of a template if another template runs in the same state directory."""
 
 _CLOCK: Final = SystemNodeClock()
 _SEND_TIMEOUT_S: Final = 5.0
 
 
 class Template:
-    """The loop and what it owns: the listening socket, one connection, and its children.
+    """The loop, its listening socket, its one connection and its children.
 
     Args:
         state_dir: The node's state directory.
-        run_rank: What a forked child does.
-        import_s: Seconds the imports took, for the hello.
+        run_rank: Runs in each forked child.
+        import_s: Seconds that the imports took, for ``TemplateHello``.
     """
 
     def __init__(self, state_dir: Path, run_rank: RunRank, import_s: float) -> None:
@@ -59,7 +59,7 @@ class Template:
         self._run_rank = run_rank
         self._hello = TemplateHello(pid=os.getpid(), import_s=import_s)
         self._codec: Codec[ForkRank] = Codec(TypeAdapter(ToTemplate))
-        self._files_by_pid: dict[int, RankFiles] = {}
+        self._files_by_pid: dict[int, ProcessFiles] = {}
         self._is_ending = False
         self._selector = selectors.DefaultSelector()
         self._connection: socket.socket | None = None
@@ -80,9 +80,10 @@ class Template:
 
     def _listen(self) -> None:
         path = self._state_dir / "template.sock"
-        # The lock in main says that no template lives, so a socket file is a dead one's.
+        # ``main`` holds the lock, so no other template lives and an old socket file is stale.
         path.unlink(missing_ok=True)
-        # The mode is the socket's from its first instant, not changed after it can be reached.
+        # The umask sets the mode when the socket is made. A later chmod would leave a moment in
+        # which other users could connect.
         old_mask = os.umask(0o177)
         try:
             self._listener.bind(str(path))
@@ -117,7 +118,7 @@ class Template:
 
     def _receive(self, connection: socket.socket) -> None:
         if connection is not self._connection:
-            return  # replaced by a new one within the same round of the loop
+            return  # A new connection replaced it in the same round of the loop.
         try:
             data = connection.recv(65536)
             if not data:
@@ -126,19 +127,19 @@ class Template:
             for line in self._splitter.feed(data):
                 self._send(self._fork(self._codec.decode(line).launch))
         except ProtocolError as error:
-            logger.warning("closed a connection that sent no message: %s", error)
+            logger.warning("closed a connection after an invalid message: reason=%s", error)
             self._disconnect()
         except OSError as error:
-            logger.info("lost the agent's connection: %s", error)
+            logger.info("lost the connection to the agent: reason=%s", error)
             self._disconnect()
 
     def _send(self, message: BaseModel) -> None:
         if self._connection is None:
-            return  # the agent learns of its rank from the files
+            return  # The agent finds the rank in its files.
         try:
             self._connection.sendall(encode(message))
         except OSError as error:
-            logger.info("lost the agent's connection: %s", error)
+            logger.info("lost the connection to the agent: reason=%s", error)
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -151,12 +152,18 @@ class Template:
 
     def _fork(self, launch: RankLaunch) -> RankForked | ForkRefused:
         try:
-            files = RankFiles.of(self._state_dir, launch)
+            files = ProcessFiles.of(self._state_dir, launch)
             pid = self._living(files)
             if pid is None:
                 pid = self._fork_new(files, launch)
         except (OSError, ValueError, _ForkHazardError) as error:
-            logger.warning("refused to fork %s/%d: %s", launch.task, launch.global_rank, error)
+            logger.warning(
+                "refused to fork a rank: task=%s generation=%d rank=%d reason=%s",
+                launch.task,
+                launch.generation,
+                launch.global_rank,
+                error,
+            )
             return ForkRefused(
                 task=launch.task,
                 generation=launch.generation,
@@ -170,7 +177,7 @@ class Template:
             pid=pid,
         )
 
-    def _fork_new(self, files: RankFiles, launch: RankLaunch) -> int:
+    def _fork_new(self, files: ProcessFiles, launch: RankLaunch) -> int:
         hazard = fork_hazard()
         if hazard is not None:
             raise _ForkHazardError(hazard)
@@ -179,8 +186,8 @@ class Template:
         self._files_by_pid[pid] = files
         return pid
 
-    def _living(self, files: RankFiles) -> int | None:
-        """Return the pid of the rank if it was forked already: the request came twice."""
+    def _living(self, files: ProcessFiles) -> int | None:
+        """Return the pid of the rank if it was forked already, by an earlier copy of the request."""
         return next((pid for pid, known in self._files_by_pid.items() if known == files), None)
 
     def _reap(self) -> None:
@@ -194,10 +201,15 @@ class Template:
             try:
                 files.write_exit(pid, status, _CLOCK.wall_s())
             except OSError as error:
-                logger.warning("can't record the exit of %s: %s", files.stem, error)
+                logger.warning(
+                    "cannot record the exit of a rank: rank=%s pid=%d reason=%s",
+                    files.stem,
+                    pid,
+                    error,
+                )
 
     def _release(self) -> None:
-        """Close everything this object holds; in a child this is all it does with it."""
+        """Close all sockets of this object. A forked child calls only this method."""
         for end in (self._listener, self._signals, self._signalled, self._connection):
             if end is not None:
                 end.close()
@@ -209,7 +221,7 @@ class _ForkHazardError(Exception):
 
 
 def _only_wake(*_: object) -> None:
-    """Do nothing: the handler's existence makes Python write to the wake-up descriptor."""
+    """Do nothing. With a handler installed, Python writes to the wake-up descriptor."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,14 +234,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logger.warning("another template runs in %s", state_dir)
+            logger.warning("another template runs already: state_dir=%s", state_dir)
             return EXIT_ALREADY_RUNS
         set_process_name("ur:template")
         began = _CLOCK.monotonic_s()
         run_rank = import_training_program()
         import_s = _CLOCK.monotonic_s() - began
-        logger.info("imported everything in %.2f s", import_s)
-        # Frozen objects are never visited by the collector, so children share their pages.
+        logger.info("imports are complete: duration_s=%.2f", import_s)
+        # The collector does not visit frozen objects, so their memory pages stay shared with children.
         gc.collect()
         gc.freeze()
         Template(state_dir, run_rank, import_s).serve()

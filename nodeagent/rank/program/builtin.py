@@ -10,7 +10,7 @@ from nodeagent.rank.program.loop import Context, Loop, LossFunction
 from nodeagent.rank.program.micro_batches import MicroBatches
 
 _MAX_GRAD_NORM = 1.0
-"""The customary bound for GPT."""
+"""The usual bound for GPT."""
 
 
 def build_loop(context: Context) -> Loop:

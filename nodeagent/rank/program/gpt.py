@@ -1,14 +1,13 @@
 """The built-in model: megatron-core's GPT, its data-parallel wrapper and its optimizer.
 
-Weights are drawn per parameter: the whole matrix from a generator seeded with (seed, name of the
-parameter in the whole model), of which each tensor-parallel rank keeps its slice. Megatron's own
+Weights are drawn per parameter. A generator, seeded with the seed and the parameter's name in the
+whole model, draws the whole matrix, and each tensor-parallel rank keeps its slice. So every layout
+starts from the same model, and both copies of tied embeddings from the same weights. (Megatron's own
 initialisation draws in the order in which a rank builds its layers, which differs between pipeline
-stages; this way every layout starts from the same model, and both copies of tied embeddings from
-the same weights. Building a model needs no other rank: a replacement builds its own while the
-survivors of its replica keep theirs.
+stages.) Building needs no other rank: a replacement builds its model while survivors keep theirs.
 
-The loop drives what Megatron would do at the end of an iteration: gradients stay sums over
-micro-batches, and are neither reduced over the replicas nor finalised by Megatron's schedules.
+The loop does the work that Megatron would do at the end of an iteration. Megatron's schedules leave
+gradients as sums over micro-batches, and neither reduce nor finalise them.
 """
 
 import hashlib
@@ -33,11 +32,14 @@ from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
 
 BUCKET_SIZE: Final = 40_000_000
-"""Elements of a gradient bucket, Megatron's default. Megatron's own grows with the number of
-replicas; ours must not, since a bucket that was reduced is handed on to generations of other sizes."""
+"""Elements of a gradient bucket, Megatron's default.
+
+Megatron's bucket size grows with the number of replicas. Ours must not: a reduced bucket is handed
+on to generations with other numbers of replicas.
+"""
 
 _INIT_STD: Final = 0.02
-# The two projections that write into the residual stream; GPT-2 scales them with the depth.
+# The two projections that write into the residual stream. GPT-2 scales them with the depth.
 _RESIDUAL_PROJECTIONS: Final = ("linear_proj.weight", "linear_fc2.weight")
 _EMBEDDING: Final = "embedding.word_embeddings.weight"
 _OUTPUT: Final = "output_layer.weight"
@@ -54,15 +56,15 @@ def build_model(
     """Return this rank's part of the model, initialised and wrapped for data parallelism.
 
     The process groups must have been formed. The wrapper's hooks start Megatron's own reduction
-    when the last micro-batch of an iteration is done, unless its bucket groups were replaced.
+    after the last micro-batch of an iteration, unless its bucket groups were replaced.
 
     Args:
         shape: The model.
-        place: Which part of it.
+        place: The rank's place, which selects its part of the model.
         seed: Seed of the weights.
         bucket_size: Elements of a gradient bucket; ``BUCKET_SIZE`` if None. Megatron splits the
             gradients of the first pipeline stage only.
-        config: Megatron's settings, where they should differ from ``transformer_config``.
+        config: Megatron's settings, if they differ from ``transformer_config``.
     """
     config = config or transformer_config(shape, place)
     model = GPTModel(
@@ -85,7 +87,7 @@ def build_model(
 
 
 def build_optimizer(model: DistributedDataParallel, learning_rate: float) -> MegatronOptimizer:
-    """Return Megatron's Adam, with float32 copies of bfloat16 parameters. It doesn't clip: ``train`` does."""
+    """Return Megatron's Adam, with float32 copies of bfloat16 parameters. The loop clips, not Adam."""
     config = optimizer_config(learning_rate, bf16=model.config.bf16)
     return get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
 
@@ -99,7 +101,7 @@ def optimizer_config(learning_rate: float, *, bf16: bool = False) -> OptimizerCo
 
 def wrapper_config(bucket_size: int | None) -> DistributedDataParallelConfig:
     """Return Megatron's settings for the data-parallel wrapper."""
-    # Buckets count only where the reduction overlaps with the backward pass.
+    # Megatron ignores the bucket size unless the reduction overlaps with the backward pass.
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
         overlap_grad_reduce=True,
@@ -116,7 +118,7 @@ def transformer_config(shape: ModelShape, place: Place) -> TransformerConfig:
         num_attention_heads=shape.num_attention_heads,
         tensor_model_parallel_size=place.layout.tp,
         pipeline_model_parallel_size=place.layout.pp,
-        # Megatron refuses it where there is nothing to share.
+        # Megatron refuses it without tensor parallelism.
         sequence_parallel=shape.sequence_parallel and place.layout.tp > 1,
         hidden_dropout=shape.hidden_dropout,
         attention_dropout=shape.attention_dropout,
@@ -149,7 +151,7 @@ def _layer_spec(config: TransformerConfig) -> ModuleSpec | TransformerBlockSubmo
 
 
 class _SequenceParallelNorm(torch.nn.LayerNorm):
-    """torch's LayerNorm over a part of the sequence; Megatron's own for this needs Apex.
+    """torch's LayerNorm over a part of the sequence. Megatron's own version needs Apex.
 
     The mark on its parameters makes Megatron sum their gradients over the tensor-parallel ranks.
     """
@@ -164,8 +166,8 @@ class _SequenceParallelNorm(torch.nn.LayerNorm):
 
 
 def _groups_for_building() -> ProcessGroupCollection:
-    # With this group the constructor of a stage would copy tied embeddings from the other one, by a
-    # collective which the other, if it is a survivor, never joins. ``_initialise`` makes them equal.
+    # With this group the constructor of a stage would copy tied embeddings from the other stage, by
+    # a collective that a survivor never joins. ``_initialise`` makes the embeddings equal instead.
     groups = ProcessGroupCollection.use_mpu_process_groups()
     groups.embd = None
     return groups

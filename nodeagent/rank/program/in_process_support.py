@@ -1,7 +1,7 @@
-"""The check of a job against ``option_table``: does it recover in process?
+"""Compares the settings of a job with ``option_table``: does the job recover in process?
 
-An option that is not known to is named when a job starts, and the job's faults are handled by
-starting its processes anew. With some options the loop can't train at all; these jobs are refused.
+When a job starts, its options that do not recover in process are reported. After a fault such a job
+gets new processes. A job with an option that the loop can't train with is refused.
 """
 
 from collections.abc import Sequence
@@ -13,21 +13,22 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from nodeagent.rank.program.option_table import OPTIONS, PARTLY_BFLOAT16, TRANSFORMER_ENGINE, Holder
+from nodeagent.rank.program.megatron_option import Holder
+from nodeagent.rank.program.option_table import OPTIONS, PARTLY_BFLOAT16, TRANSFORMER_ENGINE
 
 _ELEMENTS_PER_REPLICA: Final = 1_000_000
 _FEWEST_ELEMENTS: Final = 40_000_000
-"""Megatron's own bucket size: so many elements for every replica, but no fewer than these."""
+"""Megatron's own bucket size: a number of elements per replica, but at least this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A setting that keeps a job from recovering in process.
+    """A setting that prevents recovery in process.
 
     Attributes:
         name: The setting with its value, as written in Megatron's configuration.
-        reason: What stands in the way, and what to set instead where there is something.
-        can_train: Whether the job trains with it, and only its recovery takes new processes.
+        reason: Why it does not recover, and another value to set if there is one.
+        can_train: Whether the job trains with it. If so, only its recovery needs new processes.
     """
 
     name: str
@@ -44,13 +45,13 @@ def unsupported(
     optimizer_config: OptimizerConfig | None = None,
     chunks: Sequence[torch.nn.Module] = (),
 ) -> list[Unsupported]:
-    """Return what keeps a job with these settings from recovering in process; empty if nothing.
+    """Return the settings that prevent recovery in process; empty if there are none.
 
     Args:
         config: Settings of the model.
         ddp_config: Settings of the data-parallel wrapper.
         optimizer_config: Settings of the optimizer (``optimizer.config``); None leaves them out.
-        chunks: The model, if it is built; its layers are looked at too.
+        chunks: The model, if it is built. Its layers are checked too.
     """
     holders: dict[Holder, object] = {
         "model": config,
@@ -61,7 +62,7 @@ def unsupported(
         Unsupported(f"{setting.name} = {value!r}", option.reason, option.can_train)
         for option in OPTIONS
         for setting in option.settings
-        # What this version of Megatron does not have can't be used.
+        # A setting that this version of Megatron lacks can't be used.
         if (holder := holders[setting.holder]) is not None and hasattr(holder, setting.name)
         if not setting.is_fine(value := getattr(holder, setting.name))
     ]
@@ -76,7 +77,7 @@ def unsupported(
 def _of_mixed_types(
     config: TransformerConfig, optimizer_config: OptimizerConfig | None
 ) -> list[Unsupported]:
-    """Return what is wrong where only a part of the settings says bfloat16."""
+    """Return the mistake if only a part of the settings says bfloat16."""
     types: dict[str, object] = {
         "bf16 of the model": getattr(config, "bf16", False),
         "params_dtype": getattr(config, "params_dtype", torch.float32) == torch.bfloat16,
@@ -92,9 +93,9 @@ def _of_mixed_types(
 def as_chosen(
     ddp_config: DistributedDataParallelConfig, num_replicas: int
 ) -> DistributedDataParallelConfig:
-    """Return a wrapper's settings with None for a bucket size that Megatron filled in by itself.
+    """Return the wrapper's settings, with None for a bucket size that Megatron filled in.
 
-    Only where that depends on the number of replicas; with few it is a constant, as good as any.
+    With few replicas Megatron's size is a constant and stays. With more it depends on their number.
     """
     own = _ELEMENTS_PER_REPLICA * num_replicas
     if own <= _FEWEST_ELEMENTS or ddp_config.bucket_size != own:
@@ -107,7 +108,7 @@ def _is_te(module: torch.nn.Module) -> bool:
 
 
 def markdown_table() -> str:
-    """Return the table for ``docs/in-process-support.md``, options that recover first, refused ones last."""
+    """Return the table for ``docs/in-process-support.md``: options that recover first, refused last."""
     rows = [
         "| option | in process | settings | |",
         "|---|---|---|---|",

@@ -1,8 +1,9 @@
-"""The pieces of a Megatron training loop that recovery in process needs, and nothing else.
+"""The parts of a Megatron training loop that recovery in process needs.
 
-A training program is a function from a ``Context`` to a ``Loop``: the parts that ``train_step`` of
-Megatron-LM has. The built-in GPT is one of them (``builtin``); the guide for one's own is
-``docs/own-training-loop.md``.
+A training program is a function from a ``Context`` to a ``Loop``. A ``Loop`` has the parts of
+Megatron-LM's ``train_step``. The built-in GPT is such a program (``builtin``).
+``docs/own-training-loop.md`` is the guide for programs of users, which import both classes from
+``nodeagent.public``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,22 +22,24 @@ from profiles.training_program import Option
 
 LossFunction = Callable[[torch.Tensor], tuple[Any, ...]]
 ForwardStep = Callable[[Iterator[Any], torch.nn.Module], tuple[torch.Tensor, LossFunction]]
-"""Megatron's ``forward_step_func``: draws one micro-batch from the iterator, returns the model's output
-and the function that makes the loss of it. That function returns what Megatron's schedules take:
-``(loss, reported)`` for a mean over the micro-batch, or ``(loss, num_tokens, reported)`` for a sum
-over the tokens that count. What is reported is not used."""
+"""Megatron's ``forward_step_func``.
+
+It draws one micro-batch from the iterator, and returns the model's output and the loss function. The
+loss function returns ``(loss, report)`` for a mean over the micro-batch, or
+``(loss, num_tokens, report)`` for a sum over the tokens that count. The report is not used.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a training program is told when it is to build its loop.
+    """The input of a training program when it builds its loop.
 
     The process groups of the first generation are formed, and torch's generators are seeded. A
-    replacement builds while its peers keep what they have, so the program must not communicate.
+    replacement builds while its peers keep their models, so the program must not communicate.
 
     Attributes:
         training: Settings of the task.
-        place: Where this rank stands in the layout, and its device.
+        place: The place of this rank in the layout, and its device.
     """
 
     training: TrainingSpec
@@ -54,14 +57,13 @@ class Context:
 
     @property
     def options(self) -> Mapping[str, Option]:
-        """The program's own options, as the task's settings have them."""
+        """The program's own options, from the task's settings."""
         return self.training.program.options if self.training.program else {}
 
     def reseed(self, iteration: int, index: int) -> None:
-        """Set torch's and Megatron's generators for one micro-batch; for ``Loop.reseed``.
+        """Set torch's and Megatron's generators for one micro-batch. Pass it as ``Loop.reseed``.
 
-        A rank that goes on keeps its pipeline stage and its tensor-parallel rank, all of the place
-        that counts here.
+        It uses the pipeline stage and the tensor-parallel rank, which a rank keeps over generations.
         """
         reseed(self.seed, iteration, index, self.place)
 
@@ -71,20 +73,21 @@ class Loop:
     """One rank's training program.
 
     Attributes:
-        chunks: The model, wrapped in Megatron's DDP; one chunk.
-        optimizer: Megatron's optimizer over the chunks. Its state is sharded by the rank, where the
-            task wants that.
-        forward_step: As for Megatron's schedules.
-        micro_batch: Returns micro-batch ``index`` of the global batch of ``iteration``; it must give
-            the same one on every rank and every time. The iterator of ``forward_step`` yields it.
+        chunks: The model, wrapped in Megatron's DDP; exactly one chunk.
+        optimizer: Megatron's optimizer over the chunks. If the task asks for it, the rank shards its
+            state.
+        forward_step: The function for Megatron's schedules.
+        micro_batch: Returns micro-batch ``index`` of the global batch of ``iteration``. The result
+            must be the same on every rank and in every call. The iterator of ``forward_step``
+            yields it.
         num_micro_batches: Micro-batches of the global batch, over all replicas.
         micro_batch_size: Samples of one micro-batch.
         seq_length: Tokens of one sample.
-        reseed: Sets all random generators from (iteration, index), before each forward pass;
-            ``Context.reseed`` where torch's and Megatron's are all.
-        max_grad_norm: Gradients are scaled down to this L2 norm; 0 leaves them as they are.
+        reseed: Sets all random generators from (iteration, index), before each forward pass. Use
+            ``Context.reseed`` if the program draws only from torch's and Megatron's generators.
+        max_grad_norm: Gradients are scaled down to this L2 norm. 0 leaves them unchanged.
         before_step: Called before every optimizer step with the iteration, for instance to set the
-            learning rate; a function of the iteration alone.
+            learning rate. It may depend on the iteration only.
     """
 
     chunks: list[DistributedDataParallel]

@@ -1,89 +1,33 @@
-"""Which options of Megatron recover in process: the table.
+"""The table of Megatron's options: which of them recover in process.
 
-*In process* stands only beside options whose results are tested to be those of the fault-free run;
-everything else says what stands in the way, be it only that nobody has tested it. Of the rest those
-are refused with which the loop would compute something else than Megatron's own does, because it
-reduces, scales and steps by itself, or could not run at all.
+An option is marked *in process* only if tests show that its results are those of the fault-free run.
+Every other row gives the reason, which may be that the option is not tested. A row with
+``can_train=False`` is refused: the loop reduces, scales and steps by itself, so with that option it
+would compute another result than Megatron, or could not run.
 
-Options that change nothing but what one forward pass computes (activation functions, normalisation,
-positions, grouped queries, sizes of layers) are not listed: a micro-batch stays a function of the
-parameters, of its data, and of the random numbers that ``reseed`` gives it.
+Options that only change the computation of a forward pass are not listed: activation functions,
+normalisation, positions, grouped queries, sizes of layers. With them a micro-batch still depends
+only on the parameters, its data, and the random numbers of ``reseed``.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final
 
 import torch
 
-Holder = Literal["model", "ddp", "optimizer"]
-
-
-@dataclass(frozen=True, slots=True)
-class OptionSetting:
-    """One field of Megatron's configuration, and which of its values recover in process.
-
-    Attributes:
-        holder: The configuration object that has it: ``TransformerConfig``,
-            ``DistributedDataParallelConfig`` or ``OptimizerConfig``.
-        name: The field.
-        is_fine: Whether a value recovers in process.
-    """
-
-    holder: Holder
-    name: str
-    is_fine: Callable[[Any], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class MegatronOption:
-    """One row of the table.
-
-    Attributes:
-        title: What operators call it.
-        is_in_process: Whether it recovers in process.
-        reason: What is tested, or what stands in the way.
-        settings: Fields that turn it on. Of an option that recovers they are named only.
-        can_train: Whether the loop trains with it as Megatron does.
-    """
-
-    title: str
-    is_in_process: bool
-    reason: str
-    settings: tuple[OptionSetting, ...] = field(default=())
-    can_train: bool = True
-
-
-def _model(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> OptionSetting:
-    return OptionSetting("model", name, is_fine)
-
-
-def _ddp(name: str, is_fine: Callable[[Any], bool] = lambda value: not value) -> OptionSetting:
-    return OptionSetting("ddp", name, is_fine)
-
-
-def _optimizer(
-    name: str, is_fine: Callable[[Any], bool] = lambda value: not value
-) -> OptionSetting:
-    return OptionSetting("optimizer", name, is_fine)
-
-
-def _any(_: object) -> bool:
-    return True
-
-
-def _is_at_most_one(value: int | None) -> bool:
-    return value is None or value <= 1
-
-
-def _is_on(value: object) -> bool:
-    return bool(value)
-
+from nodeagent.rank.program.megatron_option import (
+    MegatronOption,
+    ddp_setting as _ddp,
+    is_any as _any,
+    is_at_most_one as _is_at_most_one,
+    is_on as _is_on,
+    model_setting as _model,
+    optimizer_setting as _optimizer,
+)
 
 TRANSFORMER_ENGINE: Final = MegatronOption(
     "layers of Transformer Engine",
     False,
-    "not tested; found in the model, since no setting tells",
+    "not tested; detected in the model, because no setting shows it",
 )
 
 PARTLY_BFLOAT16: Final = MegatronOption(
@@ -96,7 +40,7 @@ OPTIONS: Final = (
     MegatronOption(
         "tensor parallelism",
         True,
-        "Losses and gradients are those of one rank.",
+        "Losses and gradients equal those of one rank.",
         (_model("tensor_model_parallel_size", _any),),
     ),
     MegatronOption(
@@ -114,15 +58,15 @@ OPTIONS: Final = (
     MegatronOption(
         "tied embeddings",
         True,
-        "Their sum over the first and the last stage can be repeated from the reduced gradients. A"
-        " model must be built without Megatron's copying of the embeddings, a collective that"
-        " survivors do not join (`build_model` shows how).",
+        "Their sum over the first and the last stage can be repeated from the reduced gradients. The"
+        " model must be built without Megatron's copying of the embeddings: survivors do not join"
+        " that collective (`build_model` shows how).",
     ),
     MegatronOption(
         "dropout",
         True,
-        "Masks depend on the micro-batch alone: on any number of replicas, in any order, in every"
-        " run. Other tensor- or pipeline-parallel sizes give other masks.",
+        "Masks depend only on the micro-batch: they are equal for any number of replicas, in any"
+        " order, in every run. Other tensor- or pipeline-parallel sizes give other masks.",
         (_model("hidden_dropout", _any), _model("attention_dropout", _any)),
     ),
     MegatronOption(
@@ -133,27 +77,27 @@ OPTIONS: Final = (
     MegatronOption(
         "gradients in float32",
         True,
-        "Without it sums over micro-batches would lose bits by the order of adding.",
+        "Otherwise the order of additions would change the sums over micro-batches.",
         (_ddp("grad_reduce_in_fp32", _any),),
     ),
     MegatronOption(
         "bfloat16",
         True,
-        "Gradients are summed in float32, and the optimizer's float32 copies of the parameters are handed"
-        " on with them. Sums inside a tensor-parallel group are in bfloat16, as Megatron's.",
+        "Gradients are summed in float32. The optimizer's float32 copies of the parameters are part of"
+        " the state. Sums inside a tensor-parallel group are in bfloat16, as in Megatron.",
         (_model("bf16", _any), _optimizer("bf16", _any)),
     ),
     MegatronOption(
         "gradients in the type of the parameters",
         False,
-        "sums over micro-batches would depend on who computed which; set grad_reduce_in_fp32",
+        "sums would depend on which rank computed which micro-batch; set grad_reduce_in_fp32",
         (_ddp("grad_reduce_in_fp32", _is_on),),
     ),
     MegatronOption(
         "reduction without overlap",
         False,
-        "our reduction takes the place of the overlapped one; set overlap_grad_reduce, and"
-        " no_sync_func to the wrapper's no_sync",
+        "our reduction replaces the overlapped one; set overlap_grad_reduce, and no_sync_func to the"
+        " wrapper's no_sync",
         (_ddp("overlap_grad_reduce", _is_on), _model("no_sync_func", _is_on)),
     ),
     MegatronOption(
@@ -165,7 +109,7 @@ OPTIONS: Final = (
     MegatronOption(
         "gradients divided by micro-batches or replicas",
         False,
-        "gradients must be plain sums, divided once by what was counted; set"
+        "gradients must be plain sums, divided once at the end; set"
         " calculate_per_token_loss, and leave average_in_collective off",
         (_model("calculate_per_token_loss", _is_on), _ddp("average_in_collective")),
         can_train=False,
@@ -185,8 +129,8 @@ OPTIONS: Final = (
     MegatronOption(
         "clipping and counting in the optimizer",
         False,
-        "they are collectives inside the step, which a fault would leave half done; set clip_grad"
-        " to 0 and the loop's max_grad_norm instead",
+        "they are collectives inside the step, and a fault would leave it half done; set clip_grad to"
+        " 0, and max_grad_norm of the loop instead",
         (_optimizer("clip_grad"), _optimizer("log_num_zeros_in_grad")),
         can_train=False,
     ),
@@ -212,14 +156,14 @@ OPTIONS: Final = (
     MegatronOption(
         "float16 with loss scaling",
         False,
-        "the scale is state of its own, and its search for infinities is a vote besides ours",
+        "the loss scale is separate state, and its check for infinities is a second vote",
         (_model("fp16"), _optimizer("fp16"), _optimizer("loss_scale")),
         can_train=False,
     ),
     MegatronOption(
         "fp8, fp4 and other quantised training",
         False,
-        "the histories that scale it are state which a micro-batch changes",
+        "the scaling histories are state that a micro-batch changes",
         (
             _model("fp8"),
             _model("fp4"),
@@ -260,14 +204,14 @@ OPTIONS: Final = (
     MegatronOption(
         "virtual pipeline stages",
         False,
-        "a stage has several chunks of the model, and a micro-batch passes each on its own",
+        "a stage has several chunks of the model, and a micro-batch passes each separately",
         (_model("virtual_pipeline_model_parallel_size", _is_at_most_one),),
         can_train=False,
     ),
     MegatronOption(
         "context parallelism",
         False,
-        "a micro-batch is split among ranks that Megatron counts as replicas",
+        "Megatron counts the ranks that share a micro-batch as replicas",
         (
             _model("context_parallel_size", _is_at_most_one),
             _model("hierarchical_context_parallel_sizes"),
@@ -278,7 +222,7 @@ OPTIONS: Final = (
     MegatronOption(
         "mixture of experts, expert parallelism",
         False,
-        "experts are reduced over other ranks, and routers keep state outside of gradients",
+        "experts are reduced over other ranks, and routers keep state outside the gradients",
         (
             _model("num_moe_experts"),
             _model("expert_model_parallel_size", _is_at_most_one),
@@ -317,7 +261,7 @@ OPTIONS: Final = (
     MegatronOption(
         "communication beside NCCL and gloo groups",
         False,
-        "its buffers belong to one generation, and nothing wakes a rank that is blocked in it",
+        "its buffers belong to one generation, and a rank that is blocked in it can't be woken",
         (
             _model("tp_comm_overlap"),
             _model("symmetric_ar_type"),
@@ -329,20 +273,20 @@ OPTIONS: Final = (
     MegatronOption(
         "single sends between pipeline stages",
         False,
-        "not tested; on a GPU each of them connects two ranks, where nothing can interrupt it; leave"
+        "not tested; on a GPU each one connects two ranks, which no halt can end; leave"
         " batch_p2p_comm on",
         (_model("batch_p2p_comm", _is_on), _model("overlap_p2p_comm")),
     ),
     MegatronOption(
         "weight gradients added by the backward kernels",
         False,
-        "not tested; they reach the sums when our bookkeeping does not expect it",
+        "not tested; they arrive in the sums at moments that the loop does not expect",
         (_model("gradient_accumulation_fusion"),),
     ),
     MegatronOption(
         "weight gradients after the backward pass",
         False,
-        "they reach the sums after the loop has begun to reduce them",
+        "they arrive in the sums after the reduction has begun",
         (
             _model("delay_wgrad_compute"),
             _ddp("delay_wgrad_compute"),
@@ -353,7 +297,7 @@ OPTIONS: Final = (
     MegatronOption(
         "offloading to host memory",
         False,
-        "not tested; what is under way when a fault strikes is not accounted for",
+        "not tested; transfers in progress at a fault are not tracked",
         (
             _model("cpu_offloading"),
             _model("fine_grained_activation_offloading"),
@@ -363,7 +307,7 @@ OPTIONS: Final = (
     MegatronOption(
         "query-key clipping",
         False,
-        "it changes parameters after the optimizer's step, which the loop does not do",
+        "it changes parameters after the optimizer's step, and the loop does not",
         (_model("qk_clip"),),
         can_train=False,
     ),

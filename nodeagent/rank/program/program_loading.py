@@ -1,12 +1,12 @@
-"""The training program of a task: found, called, and what it gives checked before anything runs.
+"""Finds the training program of a task, calls it, and checks its loop before training begins.
 
-A program of one's own is imported in the rank, after the fork, and never in the warm template: all
-tasks of a node share the template, and an import may start threads, initialise CUDA, block, or end
-the process, any of which would take the warm start from every task there. Torch and Megatron, the
-slow part, are imported in the template already.
+A user's program is imported in the rank, after the fork, and never in the warm template. All tasks
+of a node share the template, and an import may start threads, initialise CUDA, block, or end the
+process. Each of these would end the warm start of every task there. Torch and Megatron, the slow
+part, are imported in the template.
 
-Whatever is wrong is one ``ProgramError`` that names the program and the mend. The same settings give
-the same error again, so nothing is gained by another try, and the controller makes none.
+A mistake is one ``ProgramError`` that names the program and the mend. The same settings give the same
+error again, so the controller makes no second try.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.utils import get_model_config
 
-from nodeagent.rank.groups.alone import NotAloneError, building_alone
+from nodeagent.rank.groups.build_guard import CollectiveWhileBuildingError, refusing_collectives
 from nodeagent.rank.program import builtin
 from nodeagent.rank.program.in_process_support import Unsupported, as_chosen, unsupported
 from nodeagent.rank.program.loop import Context, Loop
@@ -32,31 +32,31 @@ _BUILT_IN: Final = "the built-in program"
 
 
 class ProgramError(ValueError):
-    """The task's program can't be used. The text is one line, names the program, and says what to do."""
+    """The task's program can't be used. The text is one line with the program and the mend."""
 
 
 def build_loop(context: Context) -> Loop:
     """Return the loop of this rank, built by the task's program. The process groups must be formed.
 
     Raises:
-        ProgramError: The program is not found, does not return a loop, or returns one that
-            contradicts itself, the task or the contract of a loop.
-        Exception: Whatever the program's function raises of itself.
+        ProgramError: The program is not found, or returns no loop, or its loop contradicts the task
+            or the contract of a loop.
+        Exception: The program's function raised it.
     """
     program = context.training.program
     name = f"program {program.function}" if program else _BUILT_IN
     build = _find(program, name) if program else builtin.build_loop
     try:
-        with building_alone():
+        with refusing_collectives():
             loop: object = build(context)
-    except NotAloneError as error:
+    except CollectiveWhileBuildingError as error:
         raise ProgramError(
-            f"{name}: {error} while the loop was built; a replacement builds it alone: make weights"
-            " from the seed, and no process groups of your own"
+            f"{name}: {error} while the loop was built; a replacement builds it without peers: make"
+            " weights from the seed, and no process groups of your own"
         ) from error
     if not isinstance(loop, Loop):
         raise ProgramError(
-            f"{name} returned {type(loop).__name__}; it must return a nodeagent.rank.program.loop.Loop"
+            f"{name} returned {type(loop).__name__}; it must return a nodeagent.public.Loop"
         )
     mistake = _mistake(loop, context) or _mistake_in_data(loop)
     if mistake:
@@ -64,12 +64,12 @@ def build_loop(context: Context) -> Loop:
     refused = [one for one in _unsupported(loop) if not one.can_train]
     if refused:
         names = "; ".join(map(str, refused))
-        raise ProgramError(f"{name} uses what the loop can't train with: {names}")
+        raise ProgramError(f"{name} uses options that the loop can't train with: {names}")
     return loop
 
 
 def restart_reasons(loop: Loop) -> tuple[str, ...]:
-    """Return what keeps the loop from recovering in process, by name; empty if nothing does."""
+    """Return the names of the settings that prevent recovery in process; empty if there are none."""
     return tuple(str(one) for one in _unsupported(loop))
 
 
@@ -119,7 +119,7 @@ def _find(program: Program, name: str) -> BuildLoop:
 
 
 def _mistake(loop: Loop, context: Context) -> str | None:
-    """Return what of the loop contradicts the contract or the task, with the mend."""
+    """Return the loop's first mistake against the contract or the task, with the mend."""
     return _mistake_in_model(loop) or _mistake_in_numbers(loop, context)
 
 
@@ -149,7 +149,7 @@ def _mistake_in_numbers(loop: Loop, context: Context) -> str | None:
     for name in ("num_micro_batches", "micro_batch_size"):
         own, wanted = getattr(loop, name), getattr(training, name)
         if own != wanted:
-            return f"{name} of the loop is {own}, that of the task {wanted}; take the task's"
+            return f"{name} of the loop is {own}, but {wanted} in the task; use the task's number"
     if loop.num_micro_batches < layout.dp:
         return f"num_micro_batches {loop.num_micro_batches} is less than dp {layout.dp}"
     if loop.seq_length < 1:
@@ -160,15 +160,15 @@ def _mistake_in_numbers(loop: Loop, context: Context) -> str | None:
 
 
 def _mistake_in_data(loop: Loop) -> str | None:
-    """Ask for a micro-batch, for another one, and for the first again: it must be the same."""
+    """Make a micro-batch, then another, then the first again: both results must be equal."""
     first = _tensors(loop.micro_batch(1, 0))
     before = [tensor.clone() for tensor in first]
     loop.micro_batch(1, loop.num_micro_batches - 1)
     again = list(_tensors(loop.micro_batch(1, 0)))
     if len(before) != len(again) or not all(map(torch.equal, before, again)):
         return (
-            "micro_batch(1, 0) gave other tensors when it was asked for again; it must be a function"
-            " of iteration and index, not draw from an iterator"
+            "micro_batch(1, 0) returned other tensors in its second call; it must be a function of"
+            " iteration and index, not draw from an iterator"
         )
     return None
 

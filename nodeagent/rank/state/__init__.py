@@ -1,1 +1,1 @@
-"""A rank's state, its shards and their in-memory checkpoints. Begin with ``rank_state``."""
+"""The state of a rank, its shards, and their in-memory checkpoints. Begin with ``rank_state``."""

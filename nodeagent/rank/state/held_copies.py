@@ -1,8 +1,9 @@
-"""Where copies of shards lie in the memory of one process: its own, and those that it holds for others.
+"""The copies of shards in the memory of one process: its own, and those that it holds for other ranks.
 
-Every shard has two places, one for a complete copy and one for the next. Another one is made where all
-hold what is to be kept: after a fault no single iteration may protect against every further loss. It
-goes when newer copies are known to be complete everywhere.
+Every shard has two places: one for a complete copy and one for the next copy. If all places hold
+copies that must be kept, another place is made. That happens after a fault, when only several
+iterations together protect against any further loss. The extra place is removed when newer copies
+are complete on all ranks.
 """
 
 import threading
@@ -19,7 +20,7 @@ _NUM_PLACES: Final = 2
 
 
 class ShardKey(NamedTuple):
-    """A shard: whose it is, and of how many at its (tp, pp)."""
+    """A shard, by the rank that owns it and the number of shards at its (tp, pp)."""
 
     tp_rank: int
     pp_rank: int
@@ -29,14 +30,17 @@ class ShardKey(NamedTuple):
 
 @dataclass(slots=True)
 class Copy:
-    """A place for a copy. Iteration 0: there is none, or it is being overwritten."""
+    """A place for a copy. Iteration 0 means that the place is empty or is being written."""
 
     iteration: int = 0
     data: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
 
 class HeldCopies:
-    """The places of one process, over all its generations. Threads of older ones change nothing any more."""
+    """The places of one process, over all its generations.
+
+    A thread of an older generation can change nothing any more.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,18 +49,18 @@ class HeldCopies:
         self._generation: Generation | None = None
 
     def enter(self, generation: Generation, kept: Collection[int]) -> None:
-        """Take up a generation in which the copies of these iterations are not overwritten until ``keep``."""
+        """Join a generation. The copies of the iterations ``kept`` stay until ``keep`` is called."""
         with self._lock:
             self._generation, self._kept = generation, frozenset(kept)
 
     def leave(self) -> None:
-        """End the generation; a place that is being filled stays with whoever fills it."""
+        """Leave the generation. A thread that is still filling a place keeps it for itself."""
         with self._lock:
             self._generation = None
             self._renew(lambda copy: copy.iteration > 0)
 
     def keep(self, iteration: int, keys: Collection[ShardKey]) -> None:
-        """Those of ``iteration`` are complete everywhere: keep them, and nothing but these shards."""
+        """Keep the copies of ``iteration``, which are complete on all ranks, of these shards only."""
         with self._lock:
             self._kept = frozenset({iteration})
             self._places = {
@@ -68,11 +72,11 @@ class HeldCopies:
     def forget(self, *, newer_than: int = 0) -> None:
         """Drop the copies of iterations after ``newer_than``."""
         with self._lock:
-            # One that is being filled is newer than what is complete.
+            # A place that is being filled belongs to a newer iteration.
             self._renew(lambda copy: 0 < copy.iteration <= newer_than)
 
     def held(self) -> tuple[HeldCopy, ...]:
-        """Return what can be handed out."""
+        """Return the complete copies, which can be handed to other ranks."""
         with self._lock:
             return tuple(
                 HeldCopy(**key._asdict(), iteration=copy.iteration)
@@ -82,7 +86,7 @@ class HeldCopies:
             )
 
     def data_of(self, key: ShardKey, iteration: int) -> torch.Tensor | None:
-        """Return the packed shard of a copy; None if it is not here."""
+        """Return the packed shard of a copy; None if this process does not hold it."""
         with self._lock:
             copies = self._places.get(key, ())
             return next((copy.data for copy in copies if copy.iteration == iteration), None)
@@ -93,8 +97,8 @@ class HeldCopies:
         """Return a place for the next copy of a shard, marked as not complete.
 
         Raises:
-            RuntimeError: There is no memory for it, or the generation is over.
-            MemoryError: The same.
+            RuntimeError: The generation is over, or there is no memory for the copy.
+            MemoryError: There is no memory for the copy.
         """
         with self._lock:
             if generation != self._generation:
@@ -111,11 +115,11 @@ class HeldCopies:
             return place
 
     def _renew(self, is_good: Callable[[Copy], bool]) -> None:
-        """Have empty places instead of those that are not good."""
+        """Replace the places that are not good by empty places."""
         for copies in self._places.values():
             copies[:] = [copy if is_good(copy) else Copy() for copy in copies]
 
     def complete(self, copy: Copy, iteration: int) -> None:
-        """What lies in this place is the shard after ``iteration``."""
+        """Mark the place as a complete copy of the shard after ``iteration``."""
         with self._lock:
             copy.iteration = iteration

@@ -1,12 +1,14 @@
 """In-memory checkpoints: a copy of this rank's shard here, and one in the memory of another rank.
 
-At an iteration boundary the shard is copied; while training goes on the copy travels to its holder,
-over connections of its own: an offer, an answer, the data. A new copy is begun only when all ranks have sent and received the last
-one, which they tell each other in the vote (or, before they park, in a sum of its own). What is known to be complete on all
-ranks is not overwritten meanwhile (``held_copies``). So from the first one on some iteration is complete at any moment, until a holder is lost.
+At an iteration boundary each rank copies its shard. While training goes on, the copy is sent to its
+holder over separate connections: an offer, an answer, the data. A new copy begins only when all
+ranks have sent and received the last one. They learn that in the vote, or in a separate sum before
+they park. Copies that are complete on all ranks are not overwritten meanwhile (``held_copies``). So
+from the first copy on, the copies of some iteration are complete at any moment, until a holder is
+lost.
 
-Copies outlive generations with the process that holds them. What can be handed out is stated with
-the rank's position; the controller's core chooses a cut that is complete.
+Copies live in the process that holds them, over generations. The rank's position lists the complete
+copies, and the controller's core chooses an iteration of which all shards are there.
 """
 
 import logging
@@ -27,7 +29,12 @@ from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.state.held_copies import Copy, HeldCopies, ShardKey
 from nodeagent.rank.state.rank_state import TrainingState
 from nodeagent.rank.tensors.host_copy import copy_to_host
-from nodeagent.rank.tensors.packed import checksum, extents_of, num_packed_bytes, packed_over
+from nodeagent.rank.tensors.packed_tensors import (
+    checksum,
+    extents_of,
+    num_packed_bytes,
+    packed_over,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +46,14 @@ _DATA_TAG: Final = 3
 
 
 class MissedCopy(NamedTuple):
-    """The first copy of a generation that was not completed, and why; none follows in that generation."""
+    """The first copy of a generation that was not completed, and why. No later copy is made in it."""
 
     iteration: int
     reason: str
 
 
 class _Transfer(NamedTuple):
-    """What one boundary has to send and to receive. Without ``own`` the holder, if there is one, is told so."""
+    """The copies to send and receive after one iteration. Without ``own`` the offer says so."""
 
     iteration: int
     own: Copy | None
@@ -54,7 +61,7 @@ class _Transfer(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """What an owner will send, and the place that is ready for it."""
+    """A copy that an owner will send, and the place that is ready for it."""
 
     owner: int
     iteration: int
@@ -63,18 +70,18 @@ class _Offer(NamedTuple):
 
 
 class _Connections:
-    """The groups that copies travel over in one generation, by peer, and what is under way."""
+    """The groups for copies in one generation, by peer, and the transfers in progress."""
 
     def __init__(self, generation: Generation, groups: Mapping[int, ProcessGroup]) -> None:
         self.generation = generation
         self.groups = groups
         self.transfers: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
         self.num_open = 0
-        """Transfers that have not ended. Where one fails it stays, and no other is begun."""
+        """Transfers that have not ended. A failed one stays counted, so that no other begins."""
         self._works: list[Work] = []
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> None:
-        """Begin to send; ``wait`` returns when all is sent."""
+        """Begin to send. ``wait`` returns when all is sent."""
         work = distributed.isend(tensor, peer, group=self.groups[peer], tag=tag)
         assert work is not None, "this rank is in each of its groups"
         self._works.append(work)
@@ -84,7 +91,7 @@ class _Connections:
         distributed.recv(tensor, peer, group=self.groups[peer], tag=tag)
 
     def wait(self) -> None:
-        """Wait until what was sent has left."""
+        """Wait until everything is sent."""
         while self._works:
             self._works.pop().wait()
 
@@ -93,8 +100,8 @@ class MemoryCheckpoints:
     """The in-memory checkpoints that one process makes and holds, over all its generations.
 
     Attributes:
-        copies: What lies here.
-        is_wanted: Whether they are made in this generation.
+        copies: The copies in this process.
+        is_wanted: Whether copies are made in this generation.
     """
 
     def __init__(self, state: TrainingState) -> None:
@@ -116,7 +123,7 @@ class MemoryCheckpoints:
     # --- generations ---------------------------------------------------------------------------
 
     def enter(self, launch: RankLaunch, place: Place) -> None:
-        """Take up a new generation; the copies of the old ones stay."""
+        """Join a new generation. Older copies stay."""
         self._generation = launch.generation
         self._device = place.device
         own, holders = place.global_rank, launch.copy_holders
@@ -145,7 +152,7 @@ class MemoryCheckpoints:
         return self.is_wanted and self._connections is None
 
     def connect(self, groups: Mapping[int, ProcessGroup]) -> None:
-        """Make copies from now on, which travel in host memory over the group with each peer."""
+        """Start the thread that sends and receives copies, over the group with each peer."""
         self._connections = _Connections(self._generation, groups)
         self._num_taken = 0
         self._thread = threading.Thread(
@@ -154,12 +161,12 @@ class MemoryCheckpoints:
         self._thread.start()
 
     def leave(self) -> None:
-        """End the generation, whose connections are cut."""
+        """Leave the generation after its connections ended."""
         if self._thread is None or self._connections is None:
             return
         self._connections.transfers.put(None)
         self._thread.join(_END_LIMIT_S)
-        # It may be in the middle of a copy that is not complete, and keeps it and the group.
+        # The thread may still be inside an incomplete copy. It keeps that copy and the group.
         self.copies.leave()
         with self._lock:
             self._thread = self._connections = self._missed = None
@@ -168,19 +175,19 @@ class MemoryCheckpoints:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the last copies are still on their way, or the connections are lost."""
+        """Whether the last copies are in progress, or the connections are lost."""
         with self._lock:
             return self._connections is not None and self._connections.num_open > 0
 
     @property
     def is_broken(self) -> bool:
-        """Whether what is on its way will not arrive, as far as is known here."""
+        """Whether the copies in progress can't be completed, as far as this rank knows."""
         return self.is_busy and (self._thread is None or not self._thread.is_alive())
 
     def take(self, iteration: int) -> None:
-        """Begin the copies of the state after ``iteration``. All ranks call it; none is busy."""
+        """Begin the copies of the state after ``iteration``. All ranks call it while none is busy."""
         if self._num_taken:
-            # Complete everywhere by now: what is left of other partitions serves no more.
+            # The last copies are complete on all ranks, so copies of other partitions can go.
             own = {self._key} if self._holder is not None else set()
             self.copies.keep(self._newest_iteration, own | {key for _, key in self._owners})
         self._num_taken += 1
@@ -196,8 +203,8 @@ class MemoryCheckpoints:
         try:
             own = self._place_for(self._key, num_packed_bytes(extents), self._generation)
         except (RuntimeError, MemoryError) as error:
-            # Training does not need the copy.
-            self._miss(self._connections, f"no host memory for it: {first_line(error)}")
+            # Training goes on without the copy.
+            self._miss(self._connections, f"no host memory for the copy: {first_line(error)}")
             return _Transfer(iteration, None, lambda: None)
         targets = packed_over(own.data, extents).tensors
         return _Transfer(iteration, own, copy_to_host(sources, targets))
@@ -209,13 +216,19 @@ class MemoryCheckpoints:
         self._connections.transfers.put(transfer)
 
     def _miss(self, connections: _Connections | None, reason: str) -> None:
-        logger.warning("no in-memory checkpoints until the next generation: %s", reason)
+        logger.warning(
+            "no in-memory checkpoints until the next generation: generation=%d iteration=%d"
+            " reason=%s",
+            self._generation,
+            self._newest_iteration,
+            reason,
+        )
         with self._lock:
             if connections is self._connections:
                 self._missed = MissedCopy(self._newest_iteration, reason)
 
     def take_missed(self) -> MissedCopy | None:
-        """Return why no copies are made any more; None if they are, or it was returned before."""
+        """Return why no copies are made any more, once; None if copies are made."""
         with self._lock:
             missed, self._missed = self._missed, None
         return missed
@@ -232,19 +245,20 @@ class MemoryCheckpoints:
             try:
                 is_complete = self._carry_out(transfer, connections)
             except (RuntimeError, ValueError, MemoryError) as error:
-                # Where a peer is gone the generation is over, and ``leave`` forgets this.
+                # If a peer is lost, the generation is over, and ``leave`` drops this report.
                 self._miss(connections, first_line(error))
                 return
             if not is_complete:
-                # Another one would take the place of what is complete: it stays open, and none is begun.
+                # Left open on purpose: the next copy would overwrite the last complete one.
                 return
             with self._lock:
                 connections.num_open -= 1
 
     def _carry_out(self, transfer: _Transfer, connections: _Connections) -> bool:
-        """Send and receive; return whether everything that is due was.
+        """Send and receive; return whether all copies of this boundary are complete.
 
-        Data follows an answer only: who has no copy, or no memory for another's, holds nobody up.
+        Data is sent only after an answer. So a rank without a copy, or without memory for a peer's
+        copy, blocks no other rank.
         """
         self._offer(transfer, connections)
         offers = [self._answer(owner, key, connections) for owner, key in self._owners]
@@ -265,7 +279,7 @@ class MemoryCheckpoints:
         connections.send(header, self._holder, _HEADER_TAG)
 
     def _answer(self, owner: int, key: ShardKey, connections: _Connections) -> _Offer | None:
-        """Hear what an owner has, and say whether there is room for it; None if nothing will come."""
+        """Receive an owner's offer, and answer whether there is memory for it; None if none follows."""
         header = torch.zeros(_HEADER_SIZE, dtype=torch.int64)
         connections.receive(header, owner, _HEADER_TAG)
         iteration, num_bytes, expected = header.tolist()
@@ -275,12 +289,12 @@ class MemoryCheckpoints:
         try:
             place = self._place_for(key, num_bytes, connections.generation)
         except (RuntimeError, MemoryError) as error:
-            self._miss(connections, f"no room for that of rank {owner}: {first_line(error)}")
+            self._miss(connections, f"no memory for the copy of rank {owner}: {first_line(error)}")
         connections.send(torch.tensor([int(place is not None)]), owner, _ANSWER_TAG)
         return _Offer(owner, iteration, expected, place) if place else None
 
     def _send(self, transfer: _Transfer, connections: _Connections) -> bool:
-        """Send the own copy, where it is wanted; return whether it was, or nobody is to have one."""
+        """Send the own copy if the holder takes it; return whether it did, or no holder is needed."""
         if self._holder is None:
             return True
         if transfer.own is None:
@@ -292,10 +306,10 @@ class MemoryCheckpoints:
         return bool(answer)
 
     def _take_in(self, offer: _Offer, connections: _Connections) -> bool:
-        """Receive a copy; return whether it is whole."""
+        """Receive a copy; return whether its checksum is right."""
         connections.receive(offer.place.data, offer.owner, _DATA_TAG)
         if checksum(offer.place.data) != offer.checksum:
-            self._miss(connections, f"the copy of rank {offer.owner} was damaged on its way")
+            self._miss(connections, f"the copy of rank {offer.owner} was damaged in transit")
             return False
         self.copies.complete(offer.place, offer.iteration)
         return True

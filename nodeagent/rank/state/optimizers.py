@@ -1,4 +1,4 @@
-"""What is known of the inside of Megatron's optimizers: torch's Adam, and the state that it keeps."""
+"""Access to the inside of Megatron's optimizers: torch's Adam and its state."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,10 +15,10 @@ class UnsupportedOptimizerError(Exception):
 
 
 def adams_of(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
-    """Return torch's optimizers in Megatron's; a chain has one for each kind of parameters.
+    """Return the torch optimizers inside ``optimizer``. A chain has one per kind of parameters.
 
     Raises:
-        UnsupportedOptimizerError: One is not Adam, or has parameters in two types; the text names it.
+        UnsupportedOptimizerError: One is not Adam, or has parameters of two types.
     """
     found: list[torch.optim.Optimizer] = []
     for one in _parts(optimizer):
@@ -27,10 +27,10 @@ def adams_of(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
             name = type(inner).__name__
             raise UnsupportedOptimizerError(
                 f"state of {name} can't be handed over in process, only that of torch's Adam; Megatron"
-                " takes another one where Transformer Engine or Apex is installed: run without them"
+                " uses another Adam if Transformer Engine or Apex is installed: run without them"
             )
         if isinstance(one, Float16OptimizerWithFloat16Params) and any(one.fp32_from_fp32_groups):
-            # Its ``sharded_state_dict`` numbers the others only, and takes one for another.
+            # Its ``sharded_state_dict`` numbers only the bfloat16 parameters, and mixes them up.
             raise UnsupportedOptimizerError(
                 "parameters in bfloat16 and in float32 can't be told apart in Megatron's state"
             )
@@ -39,7 +39,7 @@ def adams_of(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
 
 
 def parameters_of(adam: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the parameters that are updated: the model's own, or their copies in float32."""
+    """Yield the parameters that Adam updates: the model's own, or their copies in float32."""
     for group in adam.param_groups:
         yield from group["params"]
 
@@ -52,7 +52,7 @@ def model_parameters_of(optimizer: MegatronOptimizer) -> list[torch.Tensor]:
 
 
 def new_adam_state(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return Adam's state of a parameter for which no step was taken."""
+    """Return Adam's state of a parameter before its first step."""
     state = {name: torch.zeros_like(parameter) for name in MOMENTS}
     return {"step": torch.zeros((), dtype=torch.float32), **state}
 

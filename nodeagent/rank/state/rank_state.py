@@ -1,12 +1,12 @@
-"""The state of a rank: parameters, optimizer state, and the numbers that belong to them.
+"""The state of a rank: parameters, optimizer state, and numbers such as learning rates.
 
-``tensors`` lists every tensor of the rank's shard in an order that depends on model and optimizer
-alone, so that two ranks at the same place of the model can exchange theirs without a word about
-names. Where the optimizer is not sharded the shard is the whole state of the rank's part of the
-model. Adam makes its moments in its first step; a rank that is to receive them before has them made.
+``tensors`` lists every tensor of the rank's shard. Its order depends only on model and optimizer, so
+two ranks with the same part of the model can exchange tensors without names. Without a sharded
+optimizer the shard is the whole state of the rank's part of the model. Adam makes its moments in its
+first step. A rank that receives them earlier makes them before.
 
-What is not here: gradients (``reduction``), the position in the data (``ledger``), and random
-numbers, which are drawn anew for every micro-batch.
+Gradients are in ``reduction``, the progress of the iteration is in ``ledger``. Random numbers are no
+state: they are drawn anew for every micro-batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroup
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.state.optimizers import MOMENTS, adams_of, new_adam_state, parameters_of
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
-from nodeagent.rank.tensors.packed import Extent, extents_of, num_packed_bytes, packed_over
+from nodeagent.rank.tensors.packed_tensors import Extent, extents_of, num_packed_bytes, packed_over
 
 _CHUNK_BYTES: Final = 64 * 1024 * 1024
 
@@ -30,14 +30,14 @@ WHOLE: Final = (0, 1)
 
 
 class TrainingState:
-    """Everything that an update changes, of one rank.
+    """All tensors and numbers of one rank that an update changes.
 
     Args:
         chunks: The model.
         optimizer: The optimizer over it.
 
     Raises:
-        UnsupportedOptimizerError: On construction; the text names the optimizer.
+        UnsupportedOptimizerError: On construction. The text names the optimizer.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class TrainingState:
 
     @property
     def partition(self) -> tuple[int, int]:
-        """Which shard this rank has, and of how many."""
+        """The number of this rank's shard, and the number of shards."""
         return WHOLE if self.sharded is None else self.sharded.partition
 
     def enter(self, place: Place) -> None:
-        """Keep the shard of this place. If it is another one than before, its state is empty."""
+        """Keep the shard of this place. A shard that differs from the old one has no state yet."""
         if self.sharded is not None:
             self.sharded.enter(place.dp_rank, place.layout.dp)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Return all tensors, each once; the optimizer's state is made if it has none yet."""
+        """Return all tensors without repetition. Make the optimizer's state if there is none yet."""
         return self._whole_tensors() if self.sharded is None else self.sharded.tensors()
 
     def numbers(self) -> list[float]:
@@ -71,14 +71,14 @@ class TrainingState:
         return [group[key] for group, key in self._numeric_entries()]
 
     def set_numbers(self, numbers: list[float]) -> None:
-        """Take over another rank's ``numbers``."""
+        """Replace the numbers by those of another rank."""
         for (group, key), number in zip(self._numeric_entries(), numbers, strict=True):
             group[key] = type(group[key])(number)
 
     # --- packed --------------------------------------------------------------------------------
 
     def sources(self) -> list[torch.Tensor]:
-        """Return what ``packed`` holds, in its order: tensors, and the numbers as one more."""
+        """Return the tensors of ``packed`` in its order; the last one holds the numbers."""
         return [*self.tensors(), torch.tensor(self.numbers(), dtype=torch.float64)]
 
     def num_bytes(self, dp_rank: int, num_shards: int) -> int:
@@ -95,7 +95,7 @@ class TrainingState:
         return data
 
     def take(self, data: torch.Tensor, dp_rank: int, num_shards: int) -> None:
-        """Replace what a packed shard holds of this rank's."""
+        """Replace the part of this rank's state that is in a packed shard."""
         *tensors, numbers = packed_over(data, self._extents(dp_rank, num_shards)).tensors
         if self.sharded is not None:
             self.sharded.take(tensors, dp_rank, num_shards)
@@ -142,22 +142,22 @@ def broadcast_state(
 ) -> None:
     """Copy the state of global rank ``source`` to the ranks of ``group`` that need it.
 
-    All ranks of the group must call it. Tensors travel packed, in chunks that need little memory.
+    All ranks of the group must call it. Tensors are sent packed, in chunks that need little memory.
 
     Args:
-        state: Of this rank.
+        state: The state of this rank.
         group: Ranks with the same part of the model.
         source: A rank that has the state.
-        is_needed: Whether this rank takes it. What another one has stays as it is, also where a
-            peer is lost meanwhile.
+        is_needed: Whether this rank takes the state. A rank that does not keeps its own state, also
+            if a peer is lost meanwhile.
 
     Raises:
-        RuntimeError: A peer was lost; the state of those that need it is then undefined.
+        RuntimeError: A peer was lost. The state of a rank that needed it is then undefined.
     """
     tensors = state.tensors()
     device = tensors[0].device
     for chunk in _chunks(tensors):
-        # Adam's step counters may lie on the CPU although all else does not.
+        # Adam's step counters may be on the CPU while all other tensors are on the GPU.
         packed = torch.cat([tensor.reshape(-1).to(device) for tensor in chunk])
         distributed.broadcast(packed, src=source, group=group)
         if is_needed:
@@ -176,7 +176,7 @@ def _unpack(packed: torch.Tensor, tensors: list[torch.Tensor]) -> None:
 
 
 def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Yield runs of tensors of one type and about ``_CHUNK_BYTES``, all tensors of a type together."""
+    """Yield runs of tensors of one type, of about ``_CHUNK_BYTES`` each."""
     by_type: dict[torch.dtype, list[torch.Tensor]] = {}
     for tensor in tensors:
         by_type.setdefault(tensor.dtype, []).append(tensor)

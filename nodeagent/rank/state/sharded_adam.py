@@ -1,13 +1,14 @@
 """Adam whose state is sharded over the data-parallel ranks, as Megatron's distributed optimizer does.
 
-Megatron's own refuses CPU tensors. Every replica reduces the whole gradient, as without sharding;
-then each rank updates its runs, about 1/dp of the elements of every parameter, and the ranks gather
-the updated parameters. Adam works element by element, so the result is that of the unsharded
-optimizer to the last bit.
+Megatron's distributed optimizer refuses CPU tensors. Here every replica reduces the whole gradient,
+as without sharding. Then each rank updates its runs, about 1/dp of the elements of every parameter,
+and the ranks gather the updated parameters. Adam works element by element, so the result equals that
+of the unsharded optimizer to the last bit.
 
-Since every rank has the whole reduced gradient, an iteration is finished from partial results as
-without sharding. What one rank alone has are the moments of its runs: its *shard*. Of bfloat16
-parameters it has the float32 copies too, which are what Adam updates; the model's own follow.
+Every rank has the whole reduced gradient, so an iteration can be finished from partial results as
+without sharding. Only the moments of its runs exist on one rank alone: they are its *shard*. With
+bfloat16 parameters the shard includes the float32 copies, which Adam updates. The model's parameters
+are then copied from them.
 """
 
 import itertools
@@ -23,8 +24,8 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.checkpoint.manifest import CheckpointError
-from nodeagent.rank.checkpoint.whole import FlatSlice, Tree
-from nodeagent.rank.groups.wake import wait_unless_halted
+from nodeagent.rank.checkpoint.whole_model import FlatSlice, Tree
+from nodeagent.rank.groups.halting import wait_unless_halted
 from nodeagent.rank.state.optimizers import (
     MOMENTS,
     UnsupportedOptimizerError,
@@ -33,7 +34,7 @@ from nodeagent.rank.state.optimizers import (
     new_adam_state,
     parameters_of,
 )
-from nodeagent.rank.tensors.packed import Extent
+from nodeagent.rank.tensors.packed_tensors import Extent
 
 _GATHERED_AT_ONCE: Final = 16 * 1024 * 1024
 """Elements; bounds the memory that gathering needs."""
@@ -45,15 +46,15 @@ _COPY: Final = "fp32_param"
 
 
 class ShardedOptimizer:
-    """Stands in for a ``MegatronOptimizer`` and keeps one rank's shard of its state.
+    """Replaces a ``MegatronOptimizer``, and keeps one rank's shard of its state.
 
     Args:
         optimizer: Megatron's optimizer over float32 or bfloat16 parameters. Its own state becomes
             empty; learning rates and the like are set in its ``param_groups``, as usual.
 
     Raises:
-        UnsupportedOptimizerError: It is not one Adam over the model's own parameters, or over their
-            copies in float32.
+        UnsupportedOptimizerError: The optimizer is not one Adam over the model's parameters or over
+            their float32 copies.
     """
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
@@ -71,7 +72,7 @@ class ShardedOptimizer:
         self._runs: list[torch.nn.Parameter] = []
         self._adam: torch.optim.Optimizer | None = None
         self.partition = (0, 0)
-        """Which shard this is, and of how many; (0, 0) before ``enter``."""
+        """The number of this shard and the number of shards; (0, 0) before ``enter``."""
 
     # --- as MegatronOptimizer ------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class ShardedOptimizer:
 
     @property
     def chained_optimizers(self) -> list["ShardedOptimizer"]:
-        """The optimizers that have the state."""
+        """The optimizers that hold state."""
         return [self]
 
     @property
@@ -91,12 +92,12 @@ class ShardedOptimizer:
         return self._sharded.state
 
     def zero_grad(self) -> None:
-        """Let go of the gradients that ``prepare_grads`` took."""
+        """Drop the references to gradients."""
         self._whole.zero_grad()
         self._sharded.zero_grad()
 
     def prepare_grads(self) -> bool:
-        """Hand the gradients of its runs to Adam; never finds an infinity."""
+        """Give Adam the gradients of its runs. Return False: the vote has checked for infinities."""
         dp_rank, dp = self.partition
         for parameter, run in zip(self._parameters, self._runs, strict=True):
             begin, end = run_of(parameter.numel(), dp_rank, dp)
@@ -105,7 +106,7 @@ class ShardedOptimizer:
         return False
 
     def step_with_ready_grads(self) -> bool:
-        """Update this rank's runs. The other runs are stale until ``gather``."""
+        """Update this rank's runs. The runs of other ranks are stale until ``gather``."""
         for group, whole in zip(self._sharded.param_groups, self._whole.param_groups, strict=True):
             group.update({key: value for key, value in whole.items() if key != "params"})
         self._sharded.step()
@@ -117,7 +118,7 @@ class ShardedOptimizer:
         """Return Megatron's description of the state, with this rank's runs as leaves."""
         if is_loading:
             self.materialise()
-        # Megatron describes whole parameters; stand-ins of their shape take no memory.
+        # Megatron describes whole parameters. Placeholders of their shape take no memory.
         for updated, run in zip(parameters_of(self._whole), self._runs, strict=True):
             if self.state.get(run):
                 self._whole.state[updated] = {
@@ -143,7 +144,7 @@ class ShardedOptimizer:
         return tree
 
     def load_state_dict(self, tree: Tree) -> None:
-        """Take over what is not in tensors of the model's shape; the runs are filled in place."""
+        """Take the values that are not in tensors of the model's shape. Runs are filled in place."""
         adam = self._of_adam(tree)
         step = adam["state"].get("common_step")
         for run in self._runs if step is not None else ():
@@ -154,11 +155,11 @@ class ShardedOptimizer:
     # --- the shard -----------------------------------------------------------------------------
 
     def enter(self, dp_rank: int, dp: int) -> None:
-        """Keep shard ``dp_rank`` of ``dp`` from now on. If it is another one, its state is empty."""
+        """Keep shard ``dp_rank`` of ``dp``. A shard that differs from the old one has no state yet."""
         if self.partition == (dp_rank, dp):
             return
         self.partition = (dp_rank, dp)
-        # Of float32 they are views: the update changes the model's parameter.
+        # In float32 the runs are views, so the update changes the model's parameters directly.
         self._runs = [
             torch.nn.Parameter(_run(parameter, dp_rank, dp).to(self._type_of_run(parameter)))
             for parameter in self._parameters
@@ -172,13 +173,13 @@ class ShardedOptimizer:
         self._adam = make(groups)
 
     def materialise(self) -> None:
-        """Make Adam's state if there is none yet: that of no step taken."""
+        """Make Adam's state before the first step, if there is none yet."""
         for run in self._runs:
             if not self.state.get(run):
                 self.state[run].update(new_adam_state(run))
 
     def shard_of(self, parameter: torch.Tensor) -> tuple[tuple[int, int], dict[str, torch.Tensor]]:
-        """Return the run of a parameter that this rank keeps, and what the optimizer keeps of it."""
+        """Return this rank's run of a parameter, and the optimizer's state of that run."""
         number = next(i for i, one in enumerate(self._parameters) if one is parameter)
         run = self._runs[number]
         state: dict[str, torch.Tensor] = dict(self.state.get(run, {}))
@@ -196,7 +197,7 @@ class ShardedOptimizer:
         ]
 
     def extents(self, dp_rank: int, dp: int) -> list[Extent]:
-        """Return what the tensors of any rank's shard take up."""
+        """Return type and size of the tensors of any rank's shard."""
         found: list[Extent] = []
         for parameter in self._parameters:
             begin, end = run_of(parameter.numel(), dp_rank, dp)
@@ -205,24 +206,24 @@ class ShardedOptimizer:
         return found
 
     def take(self, tensors: Sequence[torch.Tensor], dp_rank: int, dp: int) -> None:
-        """Copy what belongs to this rank out of the tensors of shard ``dp_rank`` of ``dp``."""
+        """Copy the elements of this rank from the tensors of shard ``dp_rank`` of ``dp``."""
         own = self.tensors()
         for number, parameter in enumerate(self._parameters):
             begin, end = run_of(parameter.numel(), *self.partition)
             their_begin, their_end = run_of(parameter.numel(), dp_rank, dp)
             first, last = max(begin, their_begin), min(end, their_end)
             theirs, mine = (each[4 * number : 4 * number + 4] for each in (tensors, own))
-            mine[1].copy_(theirs[1].view(()))  # the step; alike in all shards
+            mine[1].copy_(theirs[1].view(()))  # The step is equal in all shards.
             if first < last:
                 for name in (0, 2, 3):
                     run = theirs[name][first - their_begin : last - their_begin]
                     mine[name][first - begin : last - begin].copy_(run)
 
     def gather(self, group: ProcessGroup, is_halted: Callable[[], bool]) -> None:
-        """Give all ranks of the data-parallel ``group`` each other's runs of the parameters.
+        """Gather the updated runs of the parameters on all ranks of the data-parallel ``group``.
 
         Raises:
-            RuntimeError: A peer was lost. Parameters may be of two iterations; the shards are not.
+            RuntimeError: A peer was lost. Parameters may be a mix of two iterations; shards are not.
         """
         dp_rank, dp = self.partition
         for parameter, run in zip(self._parameters, self._runs, strict=True):
@@ -274,7 +275,7 @@ class ShardedOptimizer:
 
 
 def run_of(num_elements: int, dp_rank: int, dp: int) -> tuple[int, int]:
-    """Return first and last + 1 of the elements of a parameter that shard ``dp_rank`` has."""
+    """Return the half-open range of the elements of a parameter in shard ``dp_rank``."""
     return num_elements * dp_rank // dp, num_elements * (dp_rank + 1) // dp
 
 

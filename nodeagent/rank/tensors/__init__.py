@@ -1,1 +1,4 @@
-"""Tensors: cut, packed, and copied to host memory."""
+"""Operations on tensors that know nothing of training: copy to host memory, pack, divide into boxes.
+
+Begin with ``host_copy``.
+"""

@@ -1,8 +1,10 @@
 """Copying tensors to host memory while training goes on.
 
-On a GPU the copies go into pinned memory, on one stream of their own in the process. Training goes on
-beside them: the next forward and backward passes only read what is copied, parameters and the
-optimizer's state (a forward pass that changes buffers recovers nowhere). What changes it comes after ``wait_on_device``, which makes the device wait and the host go on. That path has not been run yet.
+On a GPU the copies go into pinned memory, on a separate stream. Training goes on meanwhile: the next
+forward and backward passes only read the parameters and the optimizer's state. (A model whose
+forward pass changes buffers can't recover anyway.) Call ``wait_on_device`` before a change of the
+state: it makes the device wait for the copies while the host goes on. The path for GPUs has not been
+run yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +15,11 @@ import torch
 
 @dataclass(slots=True)
 class _Copies:
-    """What this process copies from its GPU."""
+    """The copies from the GPU of this process."""
 
     stream: torch.cuda.Stream | None = None
     newest: torch.cuda.Event | None = None
-    """Reached when the copies that were begun last, and so all before, are complete."""
+    """Reached when the newest copies, and so all earlier ones, are complete."""
 
 
 _copies = _Copies()
@@ -26,10 +28,11 @@ _copies = _Copies()
 def copy_to_host(
     sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
 ) -> Callable[[], None]:
-    """Copy each source to its target in host memory. Called by the training thread only.
+    """Copy each source to its target in host memory. Only the training thread may call it.
 
     Returns:
-        A function that blocks until the targets are filled, from any thread. On a CPU they are already.
+        A function that blocks until the targets are filled. Any thread may call it. On a CPU the
+        targets are filled already.
     """
     if not any(source.is_cuda for source in sources):
         _copy_all(sources, targets)
@@ -40,8 +43,8 @@ def copy_to_host(
     with torch.cuda.stream(_copies.stream):
         _copy_all(sources, targets)
     for source in sources:
-        # One that nobody keeps must not be used again for something else before it is read. Some numbers
-        # of the state are on the CPU all along.
+        # Otherwise torch could reuse the memory of a temporary source before it is copied. Some
+        # numbers of the state are on the CPU, and need nothing.
         if source.is_cuda:
             source.record_stream(_copies.stream)
     copied = _copies.newest = _event()
@@ -51,7 +54,7 @@ def copy_to_host(
 
 
 def wait_on_device() -> None:
-    """Have what the training's stream is given from now on begin after all copies. The host does not wait."""
+    """Make later operations on the training stream wait for all copies. The host does not wait."""
     if _copies.newest is not None:
         torch.cuda.current_stream().wait_event(_copies.newest)
         _copies.newest = None
@@ -69,10 +72,10 @@ def _stream() -> torch.cuda.Stream:
 
 
 def _event() -> torch.cuda.Event:
-    # A thread that waits for it sleeps instead of asking the device again and again.
+    # Blocking: a thread that waits for the event sleeps instead of polling the device.
     make: Callable[..., torch.cuda.Event] = torch.cuda.Event
     return make(blocking=True)
 
 
 def _do_nothing() -> None:
-    """There is nothing to wait for where the copy was synchronous."""
+    """Return at once: the copy was synchronous."""

@@ -1,15 +1,16 @@
-"""Taking up training in a new generation: state and partial results come from where they are.
+"""Resumes training in a new generation, from the state and the partial results of its ranks.
 
-Every rank got the same ``Resume`` and follows it in the same order, so that the collectives match:
+Every rank has the same ``Resume`` and follows it in the same order, so that the collectives match:
 
-1. Whoever holds the result of the vote, or is told it, steps.
-2. Shards that come from in-memory checkpoints, or go to another rank, go there (``shards``).
-3. Whoever lacks the state gets it from the first rank at its (tp, pp) that has it; with a sharded
-   optimizer all gather the parameters from the shards.
-4. Sums are kept or set to zero, and reduced buckets are copied from their holders.
+1. A rank that holds or receives the result of the vote steps.
+2. Shards move to their new ranks, from in-memory checkpoints or from the rank that has them
+   (``shard_distribution``).
+3. A rank without state gets it from the first rank at its (tp, pp) that has it. With a sharded
+   optimizer all ranks gather the parameters from the shards.
+4. Sums are kept or set to zero, and reduced buckets are copied from the ranks that hold them.
 
-What is left of the iteration is returned. A fault in the middle leaves a ledger that is still true:
-the generation after this one decides anew.
+The rest of the iteration is returned as work to do. A fault in the middle leaves a ledger that is
+still true, and the next generation gets a new ``Resume``.
 """
 
 import contextlib
@@ -25,21 +26,21 @@ from nodeagent.rank.iteration.iteration_phases import Iterations
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.state.held_copies import HeldCopies
 from nodeagent.rank.state.rank_state import TrainingState, broadcast_state
-from nodeagent.rank.state.shards import spread_shards
+from nodeagent.rank.state.shard_distribution import distribute_shards
 
 
 class ResumeError(Exception):
-    """What the rank is told to resume does not match what it has."""
+    """The ``Resume`` of the controller does not match the state of this rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What is left to do.
+    """The rest of the interrupted iteration.
 
     Attributes:
         source: Where this rank's state came from.
-        micro_batches: Micro-batches of the iteration that this rank's replica has to compute; None
-            begins it afresh.
+        micro_batches: Micro-batches that this rank's replica still has to compute. With None the
+            iteration begins from its first micro-batch.
     """
 
     source: StateSource
@@ -63,13 +64,13 @@ def resume_from_peers(
     has_state = place.global_rank in resume.state_from
     level = resume.level
     if has_state:
-        _come_to(level, resume, iterations, ledger)
+        _advance_to(level, resume, iterations, ledger)
     else:
         ledger.has_state = False
     with _keeping_shard(place, state, ledger) as own:
-        got_copy = spread_shards(resume, level, place, state, copies, own)
+        got_copy = distribute_shards(resume, level, place, state, copies, own)
         if state.sharded is None:
-            _spread_state(resume, place, state)
+            _broadcast_missing_state(resume, place, state)
         else:
             iterations.share_parameters()
         iterations.check_complete()
@@ -89,17 +90,17 @@ def resume_from_peers(
 def _keeping_shard(
     place: Place, state: TrainingState, ledger: Ledger
 ) -> Iterator[torch.Tensor | None]:
-    """Let a rank that is to keep another shard go back to its own if a fault comes between.
+    """Give a rank its old shard back if a fault interrupts the move to a new shard.
 
     Yields:
-        The shard that it had, packed; None if it keeps that, or had none.
+        The old shard, packed; None if the rank had none or keeps it.
     """
     before = state.partition
     if state.sharded is None or before == (place.dp_rank, place.layout.dp):
         yield None
         return
     own = state.packed() if ledger.has_state else None
-    # From here on what this rank has is in ``own`` alone.
+    # ``enter`` empties the state. From here on the old shard exists in ``own`` only.
     ledger.has_state = False
     state.enter(place)
     try:
@@ -112,15 +113,15 @@ def _keeping_shard(
         raise
 
 
-def _come_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger) -> None:
+def _advance_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledger) -> None:
     if ledger.committed == level - 1 and resume.vote is not None:
         iterations.step(resume.vote)
     if not ledger.has_state or ledger.committed != level:
         raise ResumeError(f"this rank has committed iteration {ledger.committed}, not {level}")
 
 
-def _spread_state(resume: Resume, place: Place, state: TrainingState) -> None:
-    """Copy the state inside each data-parallel group where one of its ranks lacks it."""
+def _broadcast_missing_state(resume: Resume, place: Place, state: TrainingState) -> None:
+    """Copy the state inside each data-parallel group that has a rank without state."""
     peers = place.ranks_at(place.tp_rank, place.pp_rank)
     sources = [rank for rank in peers if rank in resume.state_from]
     if not sources and _is_restored(resume, place):
@@ -152,11 +153,11 @@ def _gather_partial_results(
         for bucket in resume.reduced
         if (bucket.tp_rank, bucket.pp_rank) == (place.tp_rank, place.pp_rank)
     ]
-    unheard = ledger.reduced - {bucket.bucket for bucket in mine}
-    if unheard:
-        # Where all is reduced the sums are gone: reducing such a bucket again would be wrong.
+    unknown = ledger.reduced - {bucket.bucket for bucket in mine}
+    if unknown:
+        # Once all buckets are reduced the own sums are gone, so a second reduction would be wrong.
         raise ResumeError(
-            f"holds {len(unheard)} reduced bucket(s) that the others were not told of"
+            f"this rank holds {len(unknown)} reduced bucket(s) that the directive does not name"
         )
     for bucket in sorted(mine, key=lambda one: one.bucket):
         iterations.reduction.share(bucket.bucket, bucket.holder)

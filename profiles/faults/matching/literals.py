@@ -202,7 +202,7 @@ def _flat(items: Iterable[Any]) -> Iterator[tuple[str, _Argument]]:
 
 
 def _beginning(items: Iterable[Any], closing: str) -> str:
-    """Return the literal that a sequence begins with, ``closing`` included if it is nothing else."""
+    """Return the first literal of a sequence, with ``closing`` if the sequence has no more."""
     run = ""
     for name, argument in _flat(items):
         letter = _letter(name, argument)

@@ -1,8 +1,9 @@
 """Readings: what a line was found to say, remembered for the lines that say it again.
 
-A line is read alike by every pattern that names no digits, whatever stands where its digits are. So lines are
-remembered with zeros in place of their digits, and those of which a pattern does name digits by all that they are. Other
-than of a shape, nothing of it is guessed: a line that is remembered says what reading it would find.
+A line is read alike by every pattern that names no digits, whatever stands where its digits are. So
+lines are remembered with zeros in place of their digits, and those of which a pattern does name
+digits by all that they are. Other than of a shape, nothing of it is guessed: a line that is
+remembered says what reading it would find.
 """
 
 from dataclasses import dataclass

@@ -16,17 +16,17 @@ _LOOK_BEHIND: Final = "(?<"
 
 
 class Pattern:
-    """One way to say what an entry is about. It is compiled when it is first tried: most never are.
+    """One regular expression of an entry, compiled when it is first tried: most never are.
 
     Attributes:
-        literals: The rarest of which every match holds one; empty if there are none.
-        needs: Sets of lower-case texts, of each of which every match holds one; the rarest first. A space stands
-            where a word begins or ends.
+        literals: The rarest set of literals: every match holds one of them; empty if there are
+            none.
+        needs: Sets of lower-case texts, the rarest first: every match holds one text of each set. A
+            space stands where a word begins or ends.
         is_anchored: Whether it is matched behind the prefixes of the line.
-        has_certain_digits: Whether it asks for certain digits, so that lines which differ in their numbers
-            alone may differ in what it finds.
-        names_digits: Whether it asks for any, be it in a name, so that lines with other digits in the same places may
-            differ in what it finds.
+        has_certain_digits: Whether it asks for certain digits. It may then find different things
+            in lines that differ in their numbers only.
+        names_digits: The same, for digits in names too.
         needs_digit: Whether every match holds a digit.
     """
 
@@ -76,7 +76,7 @@ class Pattern:
         return self._compiled
 
     def can_match(self, lowered: str) -> bool:
-        """Whether a line could match by its texts and words, as ``texts_and_words`` returns them."""
+        """Whether a line with these texts and words (of ``texts_and_words``) could match."""
         for literals in self.needs:
             for literal in literals:
                 if literal in lowered:

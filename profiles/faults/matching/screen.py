@@ -2,10 +2,10 @@
 
 Every pattern needs certain literals, and every literal has a longest word. Lines of a log may never
 repeat, but the words they are made of do. So the screen remembers of each word what literals it can
-be a part of; of most words that is none, and a line of such words is done with one set operation. Of the
-words that are left it remembers what they can hold together: lines that never repeat do repeat those.
-Words that are new are searched once, by the beginnings of what is looked for, so the time does not
-depend on how many literals there are.
+be a part of; of most words that is none, and a line of such words is done with one set operation.
+Of the words that are left it remembers what they can hold together: lines that never repeat do
+repeat those. Words that are new are searched once, by the beginnings of what is looked for, so the
+time does not depend on how many literals there are.
 """
 
 from collections import defaultdict
@@ -80,8 +80,8 @@ class LiteralScreen:
     def texts_in(self, line: bytes) -> frozenset[str]:
         """Return the literals and watchwords that ``line`` may hold, by its words.
 
-        Words are lower-case letters, as if the line's digits were not there. Of a line of words that
-        no rule cares for there are none.
+        Words are lower-case letters, as if the line's digits were not there. Of a line of words
+        that no rule cares for there are none.
         """
         words = frozenset(filterfalse(self._is_idle, line.translate(_LETTERS, _DIGITS).split()))
         if not words:
@@ -174,6 +174,6 @@ def lowered(line: bytes) -> str:
 
 
 def texts_and_words(line: bytes) -> str:
-    """Return ``line`` in lower case and without its numbers, and once more with a space for all but letters."""
+    """Return ``line`` in lower case without numbers, and again with spaces for all but letters."""
     words = line.translate(_LETTERS, _DIGITS).decode("ascii")
     return f"{lowered(line)}\n {words} "

@@ -1,7 +1,7 @@
-"""Shapes of lines: what lines that differ in their numbers alone can match, and what they said.
+"""Shapes of lines: lines that differ in their numbers only, and the entries they can match.
 
-A log repeats itself, so what was found out about a shape is remembered, and most lines cost one
-translation and one look-up. What is remembered is bounded, and may be forgotten at any time.
+A log repeats itself. So the matches of a shape are remembered, and most lines cost one translation
+and one look-up. The memory is bounded, and a shape may be forgotten at any time.
 """
 
 import re
@@ -32,20 +32,20 @@ _LEVEL_NAME: Final = "info"
 
 @dataclass(slots=True, eq=False)
 class Shape:
-    """What lines of one shape can match, and what they said.
+    """The rules that lines of one shape can match, and their newest result.
 
     Attributes:
-        rules: Those worth trying.
-        needs_body: Whether one of them asks for the text behind the line's prefixes.
-        has_certain_digits: Whether one of them asks for certain numbers.
-        digits_matter: Whether lines with other digits in the same places may say something else.
+        rules: The rules worth trying.
+        needs_body: Whether a rule asks for the text behind the line's prefixes.
+        has_certain_digits: Whether a rule asks for certain numbers.
+        digits_matter: Whether lines with other digits in the same places may match other rules.
         has_xid: Whether the lines hold the word Xid.
         has_numbers: Whether the lines may hold numbers of training.
-        vetoes: What may take back what the lines say; None until it is needed.
+        vetoes: Vetoes that may match the lines; None until they are needed.
         num_read: Lines that were read.
-        last_read: Number of the last one.
-        progress_then: Lines of progress before that one.
-        says_fault: Whether that one named a fault.
+        last_read: Number of the line that was read last.
+        progress_then: Lines of progress before that line.
+        says_fault: Whether that line named a fault.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -61,7 +61,7 @@ class Shape:
     says_fault: bool = False
 
     def is_skipped(self, number: int, num_progress: int) -> bool:
-        """Whether line ``number`` of a long log is taken to say what the last that was read said.
+        """Whether line ``number`` of a long log counts as equal to the line that was read last.
 
         Args:
             number: Number of the line.
@@ -105,7 +105,7 @@ class ShapeBook:
         return known
 
     def _looked_up(self, key: bytes, line: bytes) -> Shape:
-        """Return the shape of a line that differs from all that are known, maybe in a hash alone."""
+        """Return the shape of a line that is not known yet; only a hash in it may be new."""
         if _HEX_SIGN in line and (known := self._without_hash(key, line)):
             return known
         texts = self._screen.texts_in(line)

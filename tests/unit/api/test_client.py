@@ -118,7 +118,7 @@ def speaker(path: Path, says: bytes) -> Iterator[None]:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "not a controller's socket"),
         (
             Greeting(version=API_VERSION + 1, cluster="x").model_dump_json().encode() + b"\n",
-            "speaks API version",
+            "has API version",
         ),
     ],
 )

@@ -219,11 +219,25 @@ def test_a_lost_node_leaves_a_plan_that_waits_for_a_decision() -> None:
         ["n3:0-1", "n4:0-1"],
         ["n3:0-1"],
     )
-    assert plan.waf_now < plan.waf_after < plan.waf_before
+    assert plan.waf_after < plan.waf_before
+    assert plan.waf_now == view.waf
     # gpt-b trains on, and gpt-a with the two replicas that it has left, until somebody decides.
     rate_of_two = next(p for p in default_task_profiles() if p.name == "gpt-a").throughput
     assert view.waf == pytest.approx(WAF["gpt-b"] + 1.5 * rate_of_two.flops_per_s(2))
     assert task_of(view, "gpt-a").layout == LayoutView(tp=1, pp=1, dp=2)
+
+
+def test_waf_now_of_a_waiting_plan_follows_the_survivors() -> None:
+    world = training_world(is_auto_heal=False)
+    world.lose_node("n2")
+    world.run_until(lambda: bool(world.machine.state.plans))
+    [plan] = view_of(world).plans
+    assert plan.waf_now == 5.9e9  # gpt-b alone: the fault has stopped gpt-a
+    assert plan.waf_after == pytest.approx(1.5 * 18.9e9 + 3.6e9)
+    world.run(world.now + 5.0)
+    [plan] = view_of(world).plans
+    assert plan.state is PlanState.PENDING
+    assert plan.waf_now == pytest.approx(5.9e9 + 1.5 * 10.5e9)  # and two survivors of gpt-a
 
 
 def test_an_approved_plan_names_who_decided_and_is_applied() -> None:

@@ -1,4 +1,4 @@
-"""The API server on a real unix socket: who gets what, and what a bad client can't do."""
+"""The API server on a real unix socket: messages to each client, and limits of a bad client."""
 
 import asyncio
 import socket
@@ -25,6 +25,7 @@ from controller.api.wire import (
     Snapshot,
 )
 from tests.fakes import cluster_views
+from tests.fakes.log_lines import log_entries
 
 LIMIT_S = 5.0
 MANY_BYTES = 64 * 1024 * 1024
@@ -169,7 +170,7 @@ def drill(request_id: str = "r1") -> RunDrill:
 async def test_a_client_gets_greeting_view_and_log_at_once(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_SILENCE_S", 60.0)  # what is sent then is not what is meant
+    monkeypatch.setattr(server, "_SILENCE_S", 60.0)  # the line then differs from the intended one
     served.write("one")
     served.write("two")
     async with asyncio.timeout(20), connected(served) as client:
@@ -411,3 +412,42 @@ async def test_a_second_server_does_not_take_the_socket_of_the_first(served: Ser
         await Served(served.path).server.run(served.path)
     async with connected(served) as client:
         assert await client.next() == Greeting(cluster="demo")
+
+
+async def test_the_log_tells_of_clients_and_of_the_answers_to_their_commands(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(served) as client:
+        client.send(drill("r1"))
+        served.answer(await served.next_command(), "kill-rank on rank 1")
+        client.send(drill("r2"))
+        request_id = (await served.next_command()).request_id
+        refusal = Reply(request_id=request_id, is_ok=False, code="no_target", message="no rank")
+        served.server.answer(refusal)
+        client.send(b"hello")
+        for _ in range(3):
+            await client.next_of(Reply)
+    entries = log_entries(caplog, "controller.api")
+    assert entries[0].message == "client connected"
+    answers = [entry.fields for entry in entries if entry.message.startswith("command ")]
+    assert [(each["client"], each["request"], each["code"]) for each in answers] == [
+        (1, "r1", "ok"),
+        (1, "r2", "no_target"),
+        (1, "", "invalid"),
+    ]
+    [command, _] = [entry for entry in entries if entry.message == "command"]
+    assert command.fields == {"client": 1, "request": "r1", "kind": "run_drill", "actor": "op"}
+
+
+async def test_the_log_warns_of_a_client_that_is_cut_off(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(served) as good:
+        connection = await dial(served)
+        await good.next_of(Snapshot)
+        with pytest.raises(ConnectionError):
+            await ask_for_ever(connection)
+        connection.close()
+    [warning] = [e for e in log_entries(caplog, "controller.api") if e.level == "warning"]
+    assert warning.message == "client is too slow and is disconnected"
+    assert warning.fields["client"] == 2

@@ -2,11 +2,11 @@
 
 import pytest
 from paired.ratio import Ratio
-from paired.watched import Block, share_waited
+from paired.watched import TimedBlock, share_waited
 
 
 def test_waiting_for_a_core_is_counted_in_the_time_of_the_blocks_it_fell_in() -> None:
-    blocks = [Block([1.0, 1.0], waited_s=0.01, link_cpu_s=0.0), Block([2.0], 0.03, 0.0)]
+    blocks = [TimedBlock([1.0, 1.0], waited_s=0.01, link_cpu_s=0.0), TimedBlock([2.0], 0.03, 0.0)]
 
     assert share_waited(blocks) == pytest.approx(0.01)
 

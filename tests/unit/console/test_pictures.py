@@ -14,7 +14,7 @@ from console.viewmodel.panels.event_stream import event_lines, moved_anchor, num
 from console.viewmodel.panels.incidents import incident_table, where
 from console.viewmodel.panels.key_bar import draw_key_bar, help_lines
 from console.viewmodel.panels.nodes import node_table
-from console.viewmodel.panels.plan import decision_line, plan_lines
+from console.viewmodel.panels.plan import decision_line, plan_lines, waiting_words
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.panels.tasks import task_table
 from console.viewmodel.panels.transition import transition_lines
@@ -246,11 +246,51 @@ def test_the_explanation_of_a_plan_is_shown_once_it_is_there() -> None:
     before = [line.text for line in plan_lines(WAITING, view.plans[-1], 100, UNICODE)]
     after = [line.text.rstrip() for line in plan_lines(WAITING, plan, 100, UNICODE)]
     assert [line for line in after if line not in [text.rstrip() for text in before]] == [
-        "  cost  a minute of waiting: up to 3e+10 weighted FLOP, 0.033 GPU-hours",
         "  or    gpt-a 3 gives 2.4 of 2.5 GFLOP/s",
         "        gpt-b 0 gives 2.0 of 2.5 GFLOP/s",
         "  if    0.01 x the MTBF: gpt-b 0",
     ]
+
+
+def test_waf_now_and_the_cost_of_waiting_are_those_of_the_present_view() -> None:
+    # The demo after the loss of a node: 8 GPUs, of which a healthy cluster makes 34.25 GFLOP/s.
+    plan = cluster_views.plan(waf_before=34.25e9, waf_now=5.9e9, waf_after=31.95e9)
+    stopped = cluster_views.waiting().model_copy(
+        update={"waf": 5.9e9, "waf_full": 34.25e9, "plans": [plan]}
+    )
+    survivors_train = stopped.model_copy(update={"waf": 21.65e9})
+
+    text = "\n".join(line.text for line in plan_lines(state(stopped), plan, 100, UNICODE))
+    assert "100% before  → 17% now  → 93% after" in text  # 5.9 / 34.25
+    # (31.95 - 5.9) / 34.25 = 0.761 of the cluster, times 8
+    assert "waiting costs 6.1 GPU-minutes a minute (76% of the cluster)" in text
+
+    text = "\n".join(line.text for line in plan_lines(state(survivors_train), plan, 100, UNICODE))
+    assert "100% before  → 63% now  → 93% after" in text  # 21.65 / 34.25
+    # (31.95 - 21.65) / 34.25 = 0.301 of the cluster, times 8
+    assert "waiting costs 2.4 GPU-minutes a minute (30% of the cluster)" in text
+    assert "WAF 63% → 93%" in decision_line(state(survivors_train), 160, UNICODE).text
+
+
+def test_a_fifth_of_sixteen_gpus_is_3_2_gpu_minutes_a_minute() -> None:
+    nodes = [
+        NodeView(
+            node=f"n{number}",
+            address="",
+            condition=NodeCondition.HEALTHY,
+            workers=[WorkerView(worker=slot) for slot in range(8)],
+        )
+        for number in (1, 2)
+    ]
+    view = cluster_views.waiting().model_copy(
+        update={"nodes": nodes, "waf": 75.0, "waf_full": 100.0}
+    )
+    plan = cluster_views.plan(waf_after=95.0)
+    words = "waiting costs 3.2 GPU-minutes a minute (20% of the cluster)"
+    assert waiting_words(view, plan) == words
+    assert waiting_words(view, cluster_views.plan(waf_after=75.0)) == "waiting costs no throughput"
+    barely = waiting_words(view, cluster_views.plan(waf_after=75.1))
+    assert barely == "waiting costs under 0.1 GPU-minutes a minute (0% of the cluster)"
 
 
 def test_plans_for_what_comes_next_are_counted_while_they_hold() -> None:

@@ -31,7 +31,7 @@ def test_a_log_has_a_line_for_every_announcement(
 ) -> None:
     levels: list[Level] = ["info", "good", "warning", "error", "drill"]
     for number, level in enumerate(levels):
-        log.hear(number / 8, Announce(1, level, "plan", "P-1", f"step {number}"))
+        log.observe(number / 8, Announce(1, level, "plan", "P-1", f"step {number}"))
     log.close()
     assert shown(capsys) == [
         "[   0.00s] P-1    step 0",
@@ -45,7 +45,7 @@ def test_a_log_has_a_line_for_every_announcement(
 def test_traces_are_for_the_event_log_alone(
     log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log.hear(1.0, Announce(1, "trace", "checkpoint", "gpt-a", "saved"))
+    log.observe(1.0, Announce(1, "trace", "checkpoint", "gpt-a", "saved"))
     assert shown(capsys) == []
 
 
@@ -53,7 +53,7 @@ def test_a_log_shows_an_iteration_now_and_then(
     log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(1, 13):
-        log.hear(float(number), iteration(number))
+        log.observe(float(number), iteration(number))
     assert shown(capsys) == [
         "[   5.00s] gpt-a  iteration 5: loss 2.5",
         "[  10.00s] gpt-a  iteration 10: loss 2.5",
@@ -64,7 +64,7 @@ def test_a_line_is_never_wrapped_and_its_brackets_are_no_markup(
     log: ProgressBars, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"[red]{'x' * 300}[/red] {{}} :smile:"
-    log.say(1234.5, "a-long-source", text)
+    log.show(1234.5, "a-long-source", text)
     assert shown(capsys) == [f"[1234.50s] a-long-source {text}"]
 
 
@@ -74,8 +74,8 @@ def test_a_terminal_shows_a_bar_for_each_task_below_the_lines(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     terminal = ProgressBars(["gpt-a", "gpt-b"], 30)
-    terminal.hear(1.0, iteration(7, loss=2.34567))
-    terminal.hear(1.5, Announce(1, "error", "incident", "I-1", "rank 1 was killed"))
+    terminal.observe(1.0, iteration(7, loss=2.34567))
+    terminal.observe(1.5, Announce(1, "error", "incident", "I-1", "rank 1 was killed"))
     terminal.close()
     text = capsys.readouterr().err
     assert "gpt-a" in text
@@ -92,7 +92,7 @@ def test_a_run_without_an_end_has_no_bars(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     terminal = ProgressBars(["gpt-a"], None)
-    terminal.hear(1.0, iteration(5))
+    terminal.observe(1.0, iteration(5))
     terminal.close()
     [line] = shown(capsys)
     assert "iteration 5: loss 2.5" in line

@@ -23,7 +23,7 @@ from nodeagent.protocol.standing import MAX_STACK_CHARS
 
 SITE = "/venv/lib/python3.11/site-packages"
 C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
-WAKE = "/repo/nodeagent/rank/groups/wake.py"
+WAKE = "/repo/nodeagent/rank/groups/halting.py"
 OUTER = [
     StackFrame("/repo/nodeagent/rank/iteration/iteration_phases.py", 60, "run"),
     StackFrame("/repo/nodeagent/rank/process/rank_main.py", 70, "run_rank"),

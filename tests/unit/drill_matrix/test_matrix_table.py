@@ -53,7 +53,7 @@ def test_every_drill_is_explained_with_what_should_be_seen() -> None:
     for drill in DRILLS:
         assert drill.kind in text
         assert drill.breaks in text
-    assert text.count("should be seen: ") == len(DRILLS)
+    assert text.count("    expected: ") == len(DRILLS)
 
 
 def test_the_list_as_json_has_every_expectation() -> None:

@@ -36,7 +36,7 @@ def test_a_killed_rank_ends_the_calm_until_it_is_replaced(world: World) -> None:
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: why_not_ready(state) is not None)
     world.run_until(lambda: why_not_ready(state) is None)
-    assert why_stalled(state, since, before) == "gpt-a went to another generation"
+    assert why_stalled(state, since, before) == "gpt-a started a new generation"
     assert have_advanced(state, since, 1)
 
 

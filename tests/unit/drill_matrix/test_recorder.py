@@ -13,12 +13,12 @@ def said(
 
 def test_notices_count_from_the_drill_on() -> None:
     recorder = DrillRecorder()
-    recorder.hear(1.0, said("unreachable", "n1"))
+    recorder.observe(1.0, said("unreachable", "n1"))
     mark = recorder.mark()
     assert recorder.carried_out_at(mark) is None
-    recorder.hear(2.0, said("drill", "n2", level="drill"))
-    recorder.hear(2.5, said("unreachable", "n2"))
-    recorder.hear(4.0, said("straggler", "gpt-a", rank=1, node="n1"))
+    recorder.observe(2.0, said("drill", "n2", level="drill"))
+    recorder.observe(2.5, said("unreachable", "n2"))
+    recorder.observe(4.0, said("straggler", "gpt-a", rank=1, node="n1"))
     assert recorder.carried_out_at(mark) == 2.0
     assert recorder.notices(mark, 2.0) == [
         Notice("unreachable", 0.5, "n2", "n2", None),
@@ -28,7 +28,7 @@ def test_notices_count_from_the_drill_on() -> None:
 
 def test_what_is_said_about_a_drill_is_a_note_and_traces_are_dropped() -> None:
     recorder = DrillRecorder()
-    recorder.hear(1.0, said("iteration", "gpt-a", "iteration 3", level="trace"))
-    recorder.hear(1.0, said("note", "drill", "drill kill-agent: n1 has no living agent"))
-    assert recorder.notes(0) == ("drill kill-agent: n1 has no living agent",)
+    recorder.observe(1.0, said("iteration", "gpt-a", "iteration 3", level="trace"))
+    recorder.observe(1.0, said("note", "drill", "drill kill-agent: node n1 has no running agent"))
+    assert recorder.notes(0) == ("drill kill-agent: node n1 has no running agent",)
     assert recorder.mark() == 1

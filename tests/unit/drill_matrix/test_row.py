@@ -77,7 +77,7 @@ def test_what_the_kernel_says_is_to_be_among_the_evidence() -> None:
     deaf = incident(**{**facts, "evidence": ["rank 1 raised RuntimeError", "n2, kernel log: Xid"]})
     assert MatrixRow(
         drill, TARGET, observation_of_incidents(drill, TARGET, [deaf], 10.0)
-    ).disagreements == ("evidence: nothing of the kernel log of n1",)
+    ).disagreements == ("evidence: none from the kernel log of n1",)
 
 
 def test_a_kill_for_memory_is_to_be_named_in_the_reason() -> None:

@@ -91,7 +91,7 @@ def test_a_run_without_an_end_takes_any_iteration() -> None:
 
 def test_a_drill_that_a_command_can_not_stage_is_refused_before_anything_starts() -> None:
     def parse_for_command(text: str) -> ScheduledDrill:
-        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, commands={A})
+        return parse_drill(text, tasks=TASKS, nodes=NODES, num_iterations=30, command_tasks={A})
 
     for text in ("kill-rank@3", "exception@3", "lose-node@3", "slow-rank@3:task=gpt-b"):
         assert parse_for_command(text).iteration == 3
@@ -360,7 +360,7 @@ async def test_a_drill_on_an_agent_that_is_gone_is_said(has_ended: bool) -> None
     async with breaker.executor(pid) as executor:
         executor.carry_out(order("kill-agent"))
         await breaker.news.wait()
-    assert breaker.said == ["drill kill-agent: n1 has no living agent"]
+    assert breaker.said == ["drill kill-agent: node n1 has no running agent"]
 
 
 async def test_a_drill_that_can_not_be_run_here_does_not_stop_the_next() -> None:

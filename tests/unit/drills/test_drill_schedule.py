@@ -32,7 +32,7 @@ class Watched:
         self.posted.append(body)
 
     def look(self) -> bool:
-        """Look three times, as the session does whenever anything changed; return if all is done."""
+        """Look three times, as the session does after changes; return whether all is done."""
         for _ in range(3):
             self.schedule.post_due(self.state)
         return self.schedule.is_done

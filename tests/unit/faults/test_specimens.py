@@ -1,8 +1,8 @@
 """Labelled texts: the aggregate bars, and what may not be missed whatever the average.
 
-``specimens.jsonl`` holds texts that were written before the rules were run on them; ``batch`` counts
-how often the rules were then improved. So these bars hold what was reached; what the rules scored at first
-sight, which says more, is in ``docs/classify.md``.
+``specimens.jsonl`` holds texts that were written before the rules were run on them; ``batch``
+counts how often the rules were then improved. So these bars hold what was reached; what the rules
+scored at first sight, which says more, is in ``docs/classify.md``.
 """
 
 import json

@@ -16,7 +16,7 @@ from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankExited
 from nodeagent.protocol.rank_launch import CommandPlace
 from nodeagent.ranks.command_ranks import CommandRanks
-from nodeagent.ranks.rank_exits import Witnesses
+from nodeagent.ranks.rank_exits import ExitSources
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_processes import RankProcesses
 from profiles.command_task import CommandTask
@@ -75,8 +75,8 @@ class Watch:
 
         clock = LeapingClock()
         commands = CommandRanks(self.files, self.outbox, clock)
-        witnesses = Witnesses(drained, self.causes, commands)
-        self.ranks = RankProcesses(self.files, self.outbox, clock, spawn, witnesses)
+        sources = ExitSources(drained, self.causes, commands)
+        self.ranks = RankProcesses(self.files, self.outbox, clock, spawn, sources)
 
     def write(self, suffix: str, content: dict[str, object]) -> None:
         (self.files.directory / f"{STEM}{suffix}").write_text(json.dumps(content))

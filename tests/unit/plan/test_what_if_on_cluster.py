@@ -120,7 +120,7 @@ def test_the_table_tells_who_goes_where(run: Path, capsys: pytest.CaptureFixture
         (["--state", "RUN", "--finish", "c"], "there is no task 'c'; there are gpt-a, gpt-b"),
         (["--state", "RUN", "--lose", "2"], "--lose is for problem files; name nodes with --lose-node"),
         (["--state", "RUN", "--add", "9999999"], "--add 9999999: must be 1000000 at most"),
-        (["--state", "RUN/no"], "RUN/no: not a directory; name that of a controller's journal"),
+        (["--state", "RUN/no"], "RUN/no: not a directory; name the directory of a controller's journal"),
         (["--state", "RUN", "--finish", "gpt-a", "--fault", "gpt-a"], "--fault: gpt-a finishes too; leave out --fault or --finish for it"),
         (["--state", "RUN", "--finish", "gpt-a", "--weight", "gpt-a=2"], "--weight: gpt-a finishes too; leave out --weight or --finish for it"),
         (["--connect", "RUN"], "RUN: is no socket; name a controller's"),

@@ -1,4 +1,4 @@
-"""The throughput estimate: formulae against numbers computed by hand, the search and its memory limit."""
+"""The throughput estimate: formulae against hand-computed numbers, the search, its memory limit."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from profiles.estimate.gpu_memory import (
 )
 from profiles.estimate.hardware import GPU_BY_NAME, find_gpu
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
-from profiles.estimate.layer import Machine
+from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best, layouts, setups
 from profiles.estimate.shape import SHAPE_BY_NAME, gpt
 from profiles.estimate.training_setup import CLASSIC, CORE, PTD, Recompute, Stack, TrainingSetup
@@ -29,7 +29,7 @@ PERFECT = Constants(
     hidden_data=0.75, square_bytes=6.0, straggle=0.0, fixed_s=0.0, deepspeed=1.0,
     deepspeed_layer_s=0.0,
 )  # fmt: skip
-MACHINE = Machine(A100, PERFECT)
+MACHINE = GpuSpeed(A100, PERFECT)
 
 
 def setup_of(tp: int = 1, pp: int = 1, dp: int = 1, **options: object) -> TrainingSetup:
@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
 
 
 def test_smaller_memory_makes_the_search_recompute_or_divide_more() -> None:
-    small = Machine(GPU_BY_NAME["a100-40g"], PERFECT)
+    small = GpuSpeed(GPU_BY_NAME["a100-40g"], PERFECT)
     shape = SHAPE_BY_NAME["gpt3-13b"]
     for machine in (small, MACHINE):
         found = best(shape, LayoutRequest(8, 512), CORE, machine)
@@ -260,7 +260,7 @@ def test_other_hardware_is_not_guessed() -> None:
 
 
 def test_a_slower_link_costs_throughput_where_tensors_are_divided() -> None:
-    a800 = Machine(GPU_BY_NAME["a800-80g"], PERFECT)
+    a800 = GpuSpeed(GPU_BY_NAME["a800-80g"], PERFECT)
     setup = setup_of(8, 8, 2, sharded=True)
     assert iteration_s(GPT_175B, setup, CORE, a800, 512) > iteration_s(
         GPT_175B, setup, CORE, MACHINE, 512

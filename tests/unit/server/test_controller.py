@@ -1,13 +1,17 @@
-"""What a controller makes of its charter, and of what a former one has left."""
+"""A controller's config, and the takeover from a former controller."""
 
 import asyncio
 import contextlib
 from pathlib import Path
 
+from typing_extensions import override
+
 from controller.clock import SystemClock
 from controller.core.rules.policy import Policy
 from controller.fleet.address import NodeAddress
-from controller.server.controller import Controller, ControllerConfig
+from controller.ports import DrillGround, Publisher
+from controller.server.controller import Controller
+from controller.server.controller_config import ControllerConfig
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall
 
@@ -20,7 +24,7 @@ def address(node: NodeId) -> NodeAddress:
     )
 
 
-def test_nodes_have_the_failure_domains_of_the_charter(tmp_path: Path) -> None:
+def test_nodes_have_the_failure_domains_of_the_config(tmp_path: Path) -> None:
     config = ControllerConfig(
         [address(N1), address(N2)], [], {}, Policy(), failure_domains={N2: "rack-2"}
     )
@@ -30,12 +34,16 @@ def test_nodes_have_the_failure_domains_of_the_charter(tmp_path: Path) -> None:
     assert domains == {N1: "", N2: "rack-2"}
 
 
-class Nobody:
-    """An audience, and a drill ground, that does nothing."""
+class Nobody(Publisher, DrillGround):
+    """A publisher and drill ground that does nothing."""
 
-    def hear(self, *_: object) -> None: ...
+    @override
+    def publish(self, *_: object) -> None: ...
+    @override
     def answer(self, *_: object) -> None: ...
+    @override
     def state_changed(self) -> None: ...
+    @override
     def carry_out(self, *_: object) -> None: ...
 
 
@@ -57,7 +65,7 @@ def arrival(rank: str, generation: int = 1) -> StoreCall:
     )
 
 
-async def test_what_ranks_told_the_former_controller_is_known_to_the_next(tmp_path: Path) -> None:
+async def test_the_next_controller_knows_the_rendezvous_calls_of_the_former(tmp_path: Path) -> None:
     journal, kept = tmp_path / "journal", tmp_path / "rendezvous"
     config = ControllerConfig([address(N1)], [], {}, Policy())
 

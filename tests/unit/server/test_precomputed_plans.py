@@ -126,6 +126,6 @@ async def test_a_fault_of_ours_is_noted_and_ends_nothing(
     await watched.until(lambda: len(watched.notes) == 2)
     assert {note.partition(",")[0] for note in watched.notes} == {
         "P-1 can't be explained",
-        "next plans can't be sought",
+        "plans for next events can't be computed",
     }
     assert all("MemoryError: for a test" in note for note in watched.notes)

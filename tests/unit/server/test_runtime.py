@@ -1,4 +1,4 @@
-"""The runtime: events in one order, each in the journal before anybody acts on it."""
+"""The runtime: events in one order, each in the journal before an instruction follows from it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from controller.clock import Clock
 from controller.core.events import (
     Event,
     EventBody,
@@ -41,6 +43,7 @@ from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from tests.fakes.clusters import demo_machine
+from tests.fakes.log_lines import log_entries
 from tests.fakes.runtime_ports import Call, Ports
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
@@ -53,22 +56,24 @@ TRAINING = {
 REQUEST = PlanRequested("r1", "op")
 
 
-class Ticks:
+class Ticks(Clock):
     """A clock that advances by a second whenever it is read."""
 
     def __init__(self) -> None:
         self._now = -1.0
 
+    @override
     def now(self) -> float:
         self._now += 1.0
         return self._now
 
+    @override
     def wall_s(self) -> float:
         return 1e9 + self._now
 
 
 class Scripted(Machine):
-    """A machine that wants what its test says, and notes what it was told when."""
+    """A machine with scripted instructions that records its events."""
 
     def __init__(self, script: Callable[[Event], Sequence[Instruction]] | None = None) -> None:
         super().__init__([], [], Policy())
@@ -209,7 +214,7 @@ async def test_instructions_are_carried_out_in_order_before_the_next_event(
         Call("stop_ranks", (stop,)),
         Call("probe", (probe,)),
         Call("drop_rendezvous", (A, 1)),
-        Call("hear", (0.0, announce)),
+        Call("publish", (0.0, announce)),
         Call("answer", (answer,)),
         Call("carry_out", (drill,)),
         Call("state_changed"),
@@ -354,3 +359,45 @@ async def test_the_demos_tasks_start_on_their_nodes_and_the_journal_tells_the_sa
         for event in harness.journaled:
             replayed.handle(event)
         assert replayed.state == machine.state
+
+
+async def test_the_log_names_each_instruction_with_its_cause(
+    harness: Harness, machine: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    def script(event: Event) -> list[Instruction]:
+        stop = StopRanks(event.number, A, Generation(3), (N2, N1), is_graceful=False)
+        return [stop, SetTimer(event.number, JudgeNode(N1), 60.0)]
+
+    machine.script = script
+    await harness.post(REQUEST)
+    entries = {e.message: e for e in log_entries(caplog, "controller.server.runtime")}
+    assert entries.keys() == {"instruction carried out", "timer set"}
+    assert entries["instruction carried out"].level == "info"
+    assert entries["instruction carried out"].fields == {
+        "instruction": "StopRanks", "cause": 1, "event": "PlanRequested",
+        "task": "gpt-a", "generation": 3, "nodes": "n1,n2",
+    }  # fmt: skip
+    assert entries["timer set"].level == "debug"
+    assert entries["timer set"].fields["after_s"] == 60.0
+
+
+async def test_an_instruction_that_raises_is_logged_and_ends_the_runtime(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Ports):
+        @override
+        def probe(self, instruction: ProbeNode) -> None:
+            raise RuntimeError("a bug")
+
+    machine = Scripted(lambda event: [ProbeNode(event.number, N1, (N2,))])
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+    harness.ports = Broken()
+    with pytest.RaisesGroup(RuntimeError):
+        async with harness.running():
+            harness.runtime.post(REQUEST)
+            await asyncio.Event().wait()
+    harness.journal.close()
+    [entry] = log_entries(caplog, "controller.server.runtime")
+    assert entry.level == "error"
+    assert entry.message == "instruction failed"
+    assert entry.fields == {"instruction": "ProbeNode", "cause": 1}

@@ -73,6 +73,7 @@ from nodeagent.protocol.observations import (
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult
 from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import demo_machine
+from tests.fakes.log_lines import log_entries
 from tests.fakes.world import Who, World
 
 N1, A, G2 = NodeId("n1"), TaskId("gpt-a"), Generation(2)
@@ -90,7 +91,7 @@ POSITION = Position(
     reduced=("0a", "ff"),
     num_buckets=3,
     vote=VoteResult(
-        iteration=5, loss=2.5, grad_norm=float("inf"), num_tokens=768.0, is_pause_wanted=True
+        iteration=5, loss=2.5, grad_norm=float("inf"), num_tokens=768.0, is_park_wanted=True
     ),
     copies=(HeldCopy(tp_rank=1, pp_rank=0, dp_rank=2, iteration=4),),
 )
@@ -317,3 +318,19 @@ def test_events_before_the_damage_are_still_read(path: Path) -> None:
     assert next(reader) == events[0]
     with pytest.raises(JournalError, match="line 2"):
         next(reader)
+
+
+def test_the_log_tells_of_a_journal_and_of_its_damage(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(path, [PlanRequested("r1", "op")])
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"n": 2')
+    Journal(path).close()
+    path.write_bytes(whole + b"?\n")
+    assert refusal(path)
+    opened, cut, again, damaged = log_entries(caplog, "controller.store")
+    assert opened.fields == {"path": str(path), "bytes": 0}
+    assert (cut.level, cut.fields) == ("warning", {"path": str(path), "bytes": 7})
+    assert again.fields == {"path": str(path), "bytes": len(whole)}
+    assert (damaged.level, damaged.fields["line"]) == ("error", 2)

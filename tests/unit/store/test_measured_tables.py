@@ -90,7 +90,7 @@ def test_a_file_that_is_no_table_is_told_and_left_as_it_is(tmp_path: Path, text:
     ((source, note),) = run.notes
     assert source == "gpt-a"
     assert note.startswith(f"{path}: ")
-    assert "mend or remove it" in note
+    assert "mend or remove the file" in note
 
 
 def test_where_nothing_can_be_written_that_is_told_once_and_tried_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rendezvous tables that outlive their controller: what is kept, for how long, and what damage does."""
+"""Rendezvous files that outlive their controller: their content, their lifetime, and damage."""
 
 import base64
 import itertools
@@ -240,7 +240,7 @@ def test_what_can_not_be_written_is_told_once_and_ranks_meet_all_the_same(run: R
     controller.answer(call("set", "x", "1"))
     assert controller.answer(call("set", "y", "1")).error is None
     assert controller.answer(call("num_keys", "")).number == 2
-    told = f"{run.directory}/gpt-a.1.jsonl: File exists; ranks that meet"
+    told = f"{run.directory}/gpt-a.1.jsonl: File exists; if the controller is replaced now"
     assert run.notes.pop().startswith(told)
     assert "rendezvous: Not a directory" in run.notes.pop(), "told when it was to be read"
 

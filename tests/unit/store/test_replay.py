@@ -1,4 +1,4 @@
-"""What one controller leaves to the next: everything that is not in the state, and in the journal."""
+"""The facts that one controller leaves to the next beside the core's state."""
 
 import hashlib
 from dataclasses import replace
@@ -14,6 +14,7 @@ from controller.store.journal import JournalError, read_journal
 from controller.store.replay import ReplayedRun, fingerprint, replay
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 from tests.fakes.clusters import demo_machine
+from tests.fakes.log_lines import log_entries
 from tests.fakes.saved_runs import write_journal
 from tests.fakes.world import World
 
@@ -114,7 +115,7 @@ def test_a_clock_goes_on_where_another_one_stood(started_wall_s: float, newest: 
     """Also where the wall clock was set back meanwhile: what was shown is never undercut."""
     clock = SystemClock()
     began_at = clock.started_wall_s
-    clock.go_on(began_at + started_wall_s, newest)
+    clock.continue_from(began_at + started_wall_s, newest)
     assert clock.now() >= max(newest, -started_wall_s)
     assert clock.started_wall_s == began_at + started_wall_s
 
@@ -122,5 +123,15 @@ def test_a_clock_goes_on_where_another_one_stood(started_wall_s: float, newest: 
 def test_a_clock_that_goes_on_with_itself_is_not_moved() -> None:
     clock = SystemClock()
     before = clock.now()
-    clock.go_on(clock.started_wall_s, before)
+    clock.continue_from(clock.started_wall_s, before)
     assert clock.now() < before + 5.0
+
+
+def test_the_log_tells_how_long_a_replay_took(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    replay(demo_machine(num_nodes=5), world.events)
+    [entry] = log_entries(caplog, "controller.store.replay")
+    assert entry.message == "journal replayed"
+    assert entry.fields["events"] == len(world.events)
+    assert isinstance(entry.fields["seconds"], float)

@@ -1,4 +1,4 @@
-"""Saved runs: what is read back is what was there, and what can't be read is told in one line."""
+"""Saved runs: they are read as they were written, and a refusal is one line."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -76,12 +76,15 @@ def refusal(directory: Path) -> str:
 
 
 def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path, world: World) -> None:
-    assert refusal(tmp_path / "none") == ": not a directory; name that of a controller's journal"
+    assert (
+        refusal(tmp_path / "none")
+        == ": not a directory; name the directory of a controller's journal"
+    )
     assert refusal(tmp_path) == ": no run is saved there: it has no run.json"
     save_spec(spec_of(world.machine), tmp_path)
     assert refusal(tmp_path) == ": no run is saved there: it has no journal.jsonl"
     (tmp_path / "journal.jsonl").touch()
-    empty = "/journal.jsonl: is empty: nothing has happened in this run"
+    empty = "/journal.jsonl: the file is empty: this run has no events"
     assert refusal(tmp_path) == empty
     assert refusal(tmp_path / "run.json").startswith(": not a directory")
 

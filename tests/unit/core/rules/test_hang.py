@@ -52,7 +52,7 @@ Thread 0x00007f58d6be7b80 (most recent call first):
   File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1464 in _get_data
   File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1505 in _next_data
   File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 725 in __next__
-  File "/repo/nodeagent/rank/iteration/accumulate.py", line 60 in micro_batch
+  File "/repo/nodeagent/rank/iteration/accumulation.py", line 60 in micro_batch
 """
 """A rank that waits for the rest of a sample whose sender is dead, captured with torch 2.13."""
 

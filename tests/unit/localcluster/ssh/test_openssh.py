@@ -127,7 +127,7 @@ def test_a_missing_openssh_is_said_and_replaced_unless_it_was_demanded(tmp_path:
     (line,) = said
     assert line.startswith("no OpenSSH server (sshd in PATH, /usr/sbin or /usr/local/sbin)")
     assert line.endswith(": using asyncssh's server instead")
-    with pytest.raises(LocalClusterError, match="install openssh-server or take --sshd asyncssh"):
+    with pytest.raises(LocalClusterError, match="install openssh-server, or use --sshd asyncssh"):
         choose_servers("openssh", None, said.append)
 
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from nodeagent.protocol.rank_faults import RankFault
-from nodeagent.rank.agent_link.staged_faults import DrillError, Drills
+from nodeagent.rank.agent_link.drill_error import DrillError
+from nodeagent.rank.agent_link.staged_faults import StagedFaults
 from profiles.drills.exception_texts import RAISED_BY_STATUS
 
 
@@ -15,7 +16,7 @@ class Stage:
     def __init__(self) -> None:
         self.now = 100.0
         self.asked: RankFault | None = None
-        self.drills = Drills(self._take, self.wait, lambda: self.now)
+        self.drills = StagedFaults(self._take, self.wait, lambda: self.now)
 
     def _take(self) -> RankFault | None:
         asked, self.asked = self.asked, None
@@ -32,7 +33,7 @@ class Stage:
         for micro_batch in micro_batches:
             self.drills.at_boundary(iteration, micro_batch)
             self.now += 1.0
-            loss = self.drills.spoil(torch.ones(()), micro_batch, num_replicas=4)
+            loss = self.drills.alter_loss(torch.ones(()), micro_batch, num_replicas=4)
             losses.append(float(loss))
         self.drills.before_vote()
         return losses

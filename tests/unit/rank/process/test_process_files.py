@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
-from nodeagent.rank.process.process_files import RankFiles, start_ticks
+from nodeagent.rank.process.process_files import ProcessFiles, start_ticks
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -28,12 +28,12 @@ def launch_of(task: str) -> RankLaunch:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> RankFiles:
+def files(tmp_path: Path) -> ProcessFiles:
     (tmp_path / "ranks").mkdir()
-    return RankFiles.of(tmp_path, launch_of("gpt-a"))
+    return ProcessFiles.of(tmp_path, launch_of("gpt-a"))
 
 
-def test_start_record_names_launch_and_process(files: RankFiles, tmp_path: Path) -> None:
+def test_start_record_names_launch_and_process(files: ProcessFiles, tmp_path: Path) -> None:
     files.write_start(launch_of("gpt-a"), os.getpid())
     record = json.loads((tmp_path / "ranks" / "gpt-a.4.2.json").read_text())
     assert RankLaunch.model_validate(record["launch"]) == launch_of("gpt-a")
@@ -46,7 +46,11 @@ def test_start_record_names_launch_and_process(files: RankFiles, tmp_path: Path)
     [("exit 0", 0, None), ("exit 7", 7, None), ("kill -9 $$", None, 9)],
 )
 def test_exit_record_tells_code_from_signal(
-    files: RankFiles, tmp_path: Path, command: str, exit_code: int | None, signal_number: int | None
+    files: ProcessFiles,
+    tmp_path: Path,
+    command: str,
+    exit_code: int | None,
+    signal_number: int | None,
 ) -> None:
     process = subprocess.Popen(["/bin/sh", "-c", command])
     _, status = os.waitpid(process.pid, 0)
@@ -62,7 +66,7 @@ def test_exit_record_tells_code_from_signal(
     }
 
 
-def test_exit_record_tells_of_a_dumped_core(files: RankFiles, tmp_path: Path) -> None:
+def test_exit_record_tells_of_a_dumped_core(files: ProcessFiles, tmp_path: Path) -> None:
     core_dumped = 0x80
     files.write_exit(7, signal.SIGSEGV | core_dumped, 12.5)
     record = json.loads((tmp_path / "ranks" / "gpt-a.4.2.exit").read_text())
@@ -70,7 +74,7 @@ def test_exit_record_tells_of_a_dumped_core(files: RankFiles, tmp_path: Path) ->
 
 
 def test_what_was_cleared_is_gone_and_clearing_twice_is_harmless(
-    files: RankFiles, tmp_path: Path
+    files: ProcessFiles, tmp_path: Path
 ) -> None:
     files.write_exit(1, 0, 0.0)
     files.attached.touch()
@@ -82,7 +86,7 @@ def test_what_was_cleared_is_gone_and_clearing_twice_is_harmless(
 @pytest.mark.parametrize("task", ["", "a/b", "../x", "a\0b"])
 def test_task_name_that_is_no_file_name_is_refused(tmp_path: Path, task: str) -> None:
     with pytest.raises(ValueError, match="can't be part of a file name"):
-        RankFiles.of(tmp_path, launch_of(task))
+        ProcessFiles.of(tmp_path, launch_of(task))
 
 
 def test_start_ticks_of_no_process_raises() -> None:

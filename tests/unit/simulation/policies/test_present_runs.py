@@ -105,25 +105,27 @@ def refusal(spec: ClusterSpec) -> str:
 
 
 def test_what_can_not_be_rehearsed_is_told(present: ClusterSpec) -> None:
-    nothing = "the cluster: nothing trains there now; there is nothing to rehearse"
+    nothing = "the cluster: no task trains there now, so there is nothing to simulate"
     assert refusal(replace(present, tasks=())) == nothing
     assert refusal(replace(present, nodes=())) == nothing
     other = NodeSpec(NodeId("n9"), "h", 8)
     assert refusal(replace(present, nodes=(*present.nodes, other))) == (
-        "the cluster: its nodes have 2, 8 workers; they must be alike"
+        "the cluster: its nodes have 2, 8 workers; all must have the same number"
     )
     assert refusal(replace(present, nodes=present.nodes[:2])) == (
-        "the cluster: the tasks want 6 workers, 4 are available; have its plan applied first, if one waits"
+        "the cluster: the tasks want 6 workers, 4 are available; if a plan waits for approval, apply it first"
     )
 
 
 def test_baselines_that_need_more_than_a_table_are_refused(present: ClusterSpec) -> None:
     setup = setup_of_cluster(None, present)
     check_policies(["unicron", "unicron-approved", "megatron", "megatron-elastic"], setup)
-    with pytest.raises(RecordError, match="--policy oobleck: needs models; with a cluster there"):
+    with pytest.raises(
+        RecordError, match="--policy oobleck: needs models; with a cluster use one of"
+    ):
         check_policies(["unicron", "oobleck"], setup)
     odd = replace(setup, split={"gpt-a": 3, "gpt-b": 2})
-    with pytest.raises(RecordError, match="whole nodes, and gpt-a has 3 workers on nodes of 2"):
+    with pytest.raises(RecordError, match="whole nodes, but gpt-a has 3 workers on nodes of 2"):
         check_policies(["megatron"], odd)
 
 
@@ -145,10 +147,13 @@ def test_the_command_rehearses_a_saved_run(run: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--state", "RUN/no"], "RUN/no: not a directory; name that of a controller's journal"),
+        (
+            ["--state", "RUN/no"],
+            "RUN/no: not a directory; name the directory of a controller's journal",
+        ),
         (["--connect", "RUN/no"], "RUN/no: there is no controller's socket"),
         (["--state", "RUN", "--policy", "varuna"], "--policy varuna: needs models"),
-        ([], "name a scenario, or a cluster by --connect or --state; there are byterobust-9600"),
+        ([], "give a SCENARIO, or a cluster with --connect or --state; scenarios: byterobust-9600"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -66,13 +66,13 @@ def test_shipped_trace_is_the_published_one() -> None:
         ("{}", "one or more"),
         ('[{"node_id": "x"}]', "trace.json: 0: must have node_id .* event_time"),
         (json.dumps([fault("x", -1.0, "start")]), "event_time in days, 0 or more"),
-        (json.dumps([fault("x", 2.0, "start"), fault("x", 1.0, "end")]), "comes back before"),
-        (json.dumps([fault("x", 1.0, "end")]), "trace.json: 0: 'x' comes back, but is not away"),
+        (json.dumps([fault("x", 2.0, "start"), fault("x", 1.0, "end")]), "returns before"),
+        (json.dumps([fault("x", 1.0, "end")]), "trace.json: 0: 'x' returns, but it is not away"),
         (json.dumps([fault("", 1.0, "start")]), "trace.json: 0: must have node_id"),
         (json.dumps([fault("x", 10**400, "start")]), "trace.json: 0: must have .* below 1e"),
         (
             json.dumps([fault("x", 3, "start"), fault("x", 4, "end"), fault("x", 2, "start")]),
-            "trace.json: 2: 'x' goes before its last event, which is at 345600 s",
+            "trace.json: 2: 'x' leaves before its previous event, at 345600 s",
         ),
     ],
 )
@@ -91,10 +91,10 @@ def test_bad_faults_are_one_clear_error(text: str, words: str) -> None:
         ("0,add,a\0b", "trace.csv:1: .* must be milliseconds"),
         ("٣,add,a", "trace.csv:1: .* must be milliseconds"),
         ('0,add,a\n1,add,"b', "trace.csv:2: not valid CSV"),
-        ("0,add,a\n5,add,a", "trace.csv:2: 'a' is added while it is there"),
+        ("0,add,a\n5,add,a", "trace.csv:2: 'a' is added while it is present"),
         ("5,add,a\n5,remove,a\n6,remove,a", "trace.csv:3: 'a' is removed while it is away"),
-        ("5000,add,a\n0,remove,a", "trace.csv:2: 'a' goes before its last event, which is at 5 s"),
-        ("0,add,a\n9,remove,a\n5,add,a", "trace.csv:3: 'a' comes back before its last event"),
+        ("5000,add,a\n0,remove,a", "trace.csv:2: 'a' leaves before its previous event, at 5 s"),
+        ("0,add,a\n9,remove,a\n5,add,a", "trace.csv:3: 'a' returns before its previous event"),
     ],
 )
 def test_bad_spot_lines_name_their_line(text: str, words: str) -> None:

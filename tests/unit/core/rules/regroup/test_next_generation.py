@@ -15,7 +15,7 @@ B = 12
 
 def vote(iteration: int) -> VoteResult:
     return VoteResult(
-        iteration=iteration, loss=2.0, grad_norm=1.0, num_tokens=768, is_pause_wanted=False
+        iteration=iteration, loss=2.0, grad_norm=1.0, num_tokens=768, is_park_wanted=False
     )
 
 

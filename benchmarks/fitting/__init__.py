@@ -1,0 +1,1 @@
+"""The fit of the throughput estimate's constants to published measurements: ``constants_fit``."""

@@ -1,0 +1,4 @@
+"""Results of a comparison: the files, the tables, and the plot.
+
+Begin with ``results_file``.
+"""

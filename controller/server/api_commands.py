@@ -1,0 +1,76 @@
+"""Commands of API clients: each becomes an event of the core, or is answered here.
+
+Questions change nothing and are not journaled. They are answered one after the other.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from controller.api import wire
+from controller.api.requests import event_of
+from controller.clock import Clock
+from controller.core.rules.policy import Policy
+from controller.plan.questions import answer
+from controller.server.controller import Controller
+
+
+class ApiCommands:
+    """Takes the commands of all clients. ``run`` answers the questions among them.
+
+    Args:
+        controller: Returns the present controller.
+        policy: The policy of the run.
+        clock: The clock of the run.
+        reply: Sends the answers that do not come from the core.
+        shut_down: Ends the run; None if clients may not end it.
+        has_drills: Whether drills can be carried out.
+    """
+
+    def __init__(
+        self,
+        controller: Callable[[], Controller],
+        policy: Policy,
+        clock: Clock,
+        reply: Callable[[wire.Reply], None],
+        *,
+        shut_down: Callable[[], None] | None,
+        has_drills: bool,
+    ) -> None:
+        self._controller = controller
+        self._policy = policy
+        self._clock = clock
+        self._reply = reply
+        self._shut_down = shut_down
+        self._has_drills = has_drills
+        self._questions: asyncio.Queue[wire.Question] = asyncio.Queue()
+
+    def take(self, command: wire.Command) -> None:
+        """Take a command. Its answer follows later, under the same request id."""
+        match command:
+            case wire.Shutdown():
+                self._take_shutdown(command)
+            case wire.RunDrill() if not self._has_drills:
+                self._answer(command.request_id, "unsupported", "this controller runs no drills")
+            case wire.AskWhatIf() | wire.DescribeCluster():
+                self._questions.put_nowait(command)
+            case _:
+                self._controller().post(event_of(command))
+
+    def _take_shutdown(self, command: wire.Shutdown) -> None:
+        if self._shut_down is None:
+            text = "this controller is not ended through its API: stop its process"
+            self._answer(command.request_id, "unsupported", text)
+        else:
+            self._shut_down()
+            self._answer(command.request_id, "ok", "ending")
+
+    def _answer(self, request_id: str, code: str, text: str) -> None:
+        is_ok = code == "ok"
+        self._reply(wire.Reply(request_id=request_id, is_ok=is_ok, code=code, message=text))
+
+    async def run(self) -> None:
+        """Answer questions until cancelled."""
+        while True:
+            question = await self._questions.get()
+            state = self._controller().state
+            self._reply(await answer(question, state, self._policy, self._clock.now()))

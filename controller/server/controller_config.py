@@ -1,0 +1,46 @@
+"""What a controller runs: its nodes, its tasks, and its policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import NodeSpec
+from controller.core.state.task import TaskSpec
+from controller.fleet.address import NodeAddress
+from controller.server.rank_launches import TaskProgram
+from nodeagent.protocol.ids import NodeId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """The config of a controller. The next controller of the run must get an equal one.
+
+    Attributes:
+        addresses: The nodes: host, port, and how to log in.
+        tasks: The tasks.
+        programs: The program of each task's ranks.
+        policy: The operators' decisions about faults, made in advance.
+        tables: Directory of the measured throughput tables; None means ``profiles`` beside the
+            journal.
+        failure_domains: Nodes with the same domain fail together. Empty where that is not known.
+    """
+
+    addresses: Sequence[NodeAddress]
+    tasks: Sequence[TaskSpec]
+    programs: Mapping[TaskId, TaskProgram]
+    policy: Policy
+    tables: Path | None = None
+    failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
+
+    def node_specs(self) -> list[NodeSpec]:
+        """Return the nodes as the core knows them."""
+        return [
+            NodeSpec(
+                address.node,
+                f"{address.host}:{address.port}",
+                address.num_workers,
+                self.failure_domains.get(address.node, ""),
+            )
+            for address in self.addresses
+        ]

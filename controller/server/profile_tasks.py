@@ -1,0 +1,89 @@
+"""From task profiles to a controller's tasks: the core's spec, and the program of the ranks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.core.state.task import TaskSpec
+from controller.server.rank_launches import CommandLaunch, TaskProgram
+from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.rank_launch import TrainingSpec
+from profiles.task_profiles import TaskProfile
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """Options that hold for every task of a run.
+
+    Attributes:
+        checkpoints: Directory of the checkpoints, shared by all nodes; each task has a folder in
+            it.
+        data_path: Text to train on; empty for the built-in one.
+        seed: Seed of weights and data.
+        num_iterations: A training loop ends after this many iterations; None means never. A command
+            decides by itself when it ends.
+    """
+
+    checkpoints: Path
+    data_path: str
+    seed: int
+    num_iterations: int | None
+
+
+def task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
+    """Return a task as the core knows it."""
+    model, command = profile.model, profile.command
+    num_samples = profile.num_micro_batches * profile.micro_batch_size
+    return TaskSpec(
+        task=TaskId(profile.name),
+        weight=profile.weight,
+        workers=profile.workers,
+        min_workers=profile.min_workers,
+        table=profile.throughput,
+        flops_per_iteration=model.flops_per_sample() * num_samples if model else 0.0,
+        num_iterations=num_iterations if command is None else None,
+        num_micro_batches=profile.num_micro_batches,
+        is_sharded=profile.shard_optimizer,
+        makes_copies=profile.memory_interval > 0,
+        is_command=command is not None,
+        start_limit_s=command.start_limit_s if command else None,
+        stop_limit_s=command.stop_limit_s if command else None,
+        hang_limit_s=command.hang_limit_s if command else 0.0,
+        has_floor=profile.iteration_floor_s > 0,
+        long_intervals=_long_intervals(profile),
+    )
+
+
+def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
+    own = () if profile.command is not None else (profile.checkpoint_interval,)
+    return (*own, *profile.long_intervals)
+
+
+def task_programs(
+    profiles: Iterable[TaskProfile], options: TrainingOptions
+) -> dict[TaskId, TaskProgram]:
+    """Return the program of each task's ranks."""
+    return {TaskId(profile.name): _program(profile, options) for profile in profiles}
+
+
+def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
+    directory = str(options.checkpoints / profile.name)
+    if profile.command is not None:
+        return CommandLaunch(profile.command, directory)
+    assert profile.model is not None, "a profile has a command or a model"
+    return TrainingSpec(
+        model=profile.model,
+        program=profile.program,
+        data_path=options.data_path,
+        checkpoint_dir=directory,
+        checkpoint_interval=profile.checkpoint_interval,
+        checkpoints_kept=profile.checkpoints_kept,
+        num_micro_batches=profile.num_micro_batches,
+        micro_batch_size=profile.micro_batch_size,
+        learning_rate=profile.learning_rate,
+        seed=options.seed,
+        num_iterations=options.num_iterations,
+        iteration_floor_s=profile.iteration_floor_s,
+        shard_optimizer=profile.shard_optimizer,
+        memory_interval=profile.memory_interval,
+    )

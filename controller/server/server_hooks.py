@@ -1,0 +1,33 @@
+"""The hooks by which the owner of a server, for instance a demo, extends it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controller.api.views import DrillView
+from controller.core.instructions import AnswerRequest
+from controller.ports import DrillGround
+from controller.server.announcements import AnnouncementObserver
+
+
+def _ignore(_: AnswerRequest) -> None:
+    """Ignore an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """The hooks. Without any, a server has an API and an event log, and runs no drills.
+
+    Attributes:
+        observers: Get every announcement, after the event log.
+        answered: Called with each answer of the core, before the API's client gets it.
+        drills: Carries out drills; None means that they are refused.
+        offered_drills: The drills that clients may ask for.
+        may_shut_down: Whether a client may end the run; ``ControllerServer.is_closing`` tells the
+            owner.
+    """
+
+    observers: Sequence[AnnouncementObserver] = ()
+    answered: Callable[[AnswerRequest], None] = _ignore
+    drills: DrillGround | None = None
+    offered_drills: Sequence[DrillView] = ()
+    may_shut_down: bool = False

@@ -1,0 +1,144 @@
+"""A fleet over nodes of the local cluster, and a listener that keeps events and notes.
+
+The agents are real, started by the fleet's own bootstrap. Only their template is a fake, since the
+real one takes seconds to import torch.
+"""
+
+import asyncio
+import shlex
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import pytest
+from typing_extensions import override
+
+from controller.clock import Clock, SystemClock
+from controller.core.events import EventBody, Observed
+from controller.fleet.address import NodeAddress
+from controller.fleet.node_link import Identity
+from controller.fleet.node_links import FleetListener, SshFleet
+from controller.localcluster.local_node import LocalNode
+from controller.store.rendezvous_files import RendezvousFiles
+from nodeagent.protocol.ids import NodeId
+
+REPOSITORY = Path(__file__).parents[2]
+LIMIT_S = 30.0
+
+EventT = TypeVar("EventT")
+
+
+class FleetRecorder(FleetListener):
+    """Keeps events and notes. A test can wait for one."""
+
+    def __init__(self) -> None:
+        self.events: list[EventBody] = []
+        self.notes: list[tuple[NodeId, str]] = []
+        self._news = asyncio.Event()
+
+    @override
+    def post(self, body: EventBody) -> None:
+        self.events.append(body)
+        self._news.set()
+
+    @override
+    def note(self, node: NodeId, text: str) -> None:
+        self.notes.append((node, text))
+        self._news.set()
+
+    def of(self, kind: type[EventT]) -> list[EventT]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def seqs(self) -> list[int]:
+        """Numbers of the reports, in the order they came."""
+        return [event.seq for event in self.of(Observed)]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until ``condition`` holds; it is checked after each event and note."""
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    async def event(self, kind: type[EventT], count: int = 1) -> EventT:
+        """Wait for the ``count``-th event of one kind and return it."""
+        await self.until(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)[count - 1]
+
+    def observations(self, kind: type[EventT]) -> list[EventT]:
+        """Return the reported observations of one kind."""
+        observations = [event.observation for event in self.of(Observed)]
+        return [each for each in observations if isinstance(each, kind)]
+
+    async def observed(self, kind: type[EventT]) -> EventT:
+        """Wait for the first observation of one kind and return it."""
+        await self.until(lambda: self.observations(kind))
+        return self.observations(kind)[0]
+
+    async def noted(self, count: int = 1) -> str:
+        """Wait for the ``count``-th note and return its text."""
+        await self.until(lambda: len(self.notes) >= count)
+        return self.notes[count - 1][1]
+
+
+def address_of(node: LocalNode, python: Path) -> NodeAddress:
+    """Return how the fleet reaches ``node``; its agent is started with ``python``."""
+    return replace(node.address, python=str(python))
+
+
+def without_template(node: LocalNode) -> NodeAddress:
+    """Return how the fleet reaches ``node``; its agent starts no template."""
+    return replace(node.address, has_template=False)
+
+
+def write_python(path: Path, *options: str) -> Path:
+    """Make an interpreter that adds ``options`` to the agent's command line."""
+    path.write_text(
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(REPOSITORY))}\nexport PYTHONPATH\n"
+        f'exec {shlex.quote(sys.executable)} "$@" {shlex.join(options)}\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+class CountingClock(SystemClock):
+    """The system's clock, which counts how often it was read: at least once per failed attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_reads = 0
+
+    @override
+    def now(self) -> float:
+        self.num_reads += 1
+        return super().now()
+
+
+@asynccontextmanager
+async def running_fleet(
+    addresses: Iterable[NodeAddress],
+    recorder: FleetRecorder,
+    *,
+    run_id: str = "run-1",
+    term: int = 1,
+    clock: Clock | None = None,
+) -> AsyncIterator[SshFleet]:
+    """Run a fleet for the length of the block."""
+    with TemporaryDirectory() as directory:
+        keeper = RendezvousFiles(Path(directory), lambda _task, text: pytest.fail(text))
+        fleet = SshFleet(
+            list(addresses), Identity(run_id, term), recorder, clock or SystemClock(), keeper
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(fleet.run())
+            try:
+                yield fleet
+            finally:
+                task.cancel()
+        keeper.close()
