@@ -15,7 +15,7 @@ from nodeagent.protocol.standing import Collective, Standing
 
 
 def find_behind(standings: Mapping[int, Standing]) -> dict[int, str]:
-    """Return the ranks that are behind and wait for no other rank, each with its missing collective.
+    """Return the ranks that are behind and wait for no other rank, with their missing collective.
 
     The result is by global rank, in words. It is empty if no rank is behind, or if ranks wait for
     each other in a circle.

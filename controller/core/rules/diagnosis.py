@@ -52,12 +52,12 @@ class Diagnosis:
 
     @property
     def is_local(self) -> bool:
-        """Whether the fault is where its root was seen. A failed connection does not tell its place."""
+        """Whether the fault is where its root was seen. A failed connection tells no place."""
         return self.root.is_local
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the state that the ranks loaded is wrong. Another source of the state may be right."""
+        """Whether the state that the ranks loaded is wrong. Another source may be right."""
         return self.root.kind == "state"
 
     @property
