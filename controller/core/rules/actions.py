@@ -119,7 +119,9 @@ def choose(case: FaultCase, policy: Policy) -> Handling:
     if case.diagnosis.is_of_state:
         return Handling("reattempt", "with the state from the next source")
     if case.diagnosis.is_of_checkpoints:
-        return Handling("reattempt", "no process and no node is to blame for its checkpoints")
+        return Handling(
+            "reattempt", "its checkpoints are unusable: no process and no node is at fault"
+        )
     is_hardware = case.diagnosis.severity is Severity.SEV1
     handling = Handling("reconfigure") if is_hardware else _escalated(case)
     if not is_hardware and case.node is not None and (policy.counts_drills or not case.is_drill):
@@ -127,7 +129,7 @@ def choose(case: FaultCase, policy: Policy) -> Handling:
         if repeats and (handling.action != "reconfigure" or repeats.is_gpu):
             handling = repeats
     if handling.action == "reconfigure" and case.node is None:
-        return Handling("restart", "no node is to blame, so none is isolated")
+        return Handling("restart", "no node is at fault, so none is isolated")
     if handling.action != "reconfigure" or is_hardware:
         return handling
     if case.is_last_node and not handling.is_gpu:
@@ -142,7 +144,7 @@ def _escalated(case: FaultCase) -> Handling:
     )
     if last is None or not is_same_place or _STRENGTH[action] > _STRENGTH[last.action]:
         return Handling(action)
-    return Handling(_STRONGER[last.action], f"the {last.action} before brought no iteration")
+    return Handling(_STRONGER[last.action], f"the {last.action} before led to no new iteration")
 
 
 def _repeats(case: FaultCase, policy: Policy) -> Handling | None:

@@ -107,5 +107,5 @@ def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:
     return Diagnosis(
         root.status,
         root,
-        f"{root.summary}; every process lives and every node answers, so no peer explains it",
+        f"{root.summary}; all processes run and all nodes answer, so no lost peer explains it",
     )

@@ -209,5 +209,5 @@ def _ending(observation: RankExited) -> str:
             name = f"signal {observation.signal}"
         return f"was ended by {name}" + (" and dumped core" if observation.is_core_dumped else "")
     if observation.exit_code is None:
-        return "is gone; its exit status is not known"
+        return "has vanished; exit status unknown"
     return f"exited with {observation.exit_code}"

@@ -119,7 +119,7 @@ def find_absent(
         for n, one in standings.items()
         if n not in waiting and n not in arrived
     }
-    late |= dict.fromkeys(missing, "has not come up")
+    late |= dict.fromkeys(missing, "has not started")
     return Hang(late, _wait_of(waiting)) if late or is_complete else None
 
 
@@ -161,6 +161,6 @@ def _step(standing: Standing) -> tuple[int, int]:
 
 def _wait_of(waiting: Mapping[int, Standing]) -> str:
     if not waiting:
-        return "nobody waits in a collective"
+        return "no rank waits in a collective"
     [(place, _)] = Counter(one.collective for one in waiting.values()).most_common(1)
     return f"{len(waiting)} rank(s) wait in {place}"

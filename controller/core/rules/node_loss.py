@@ -82,7 +82,7 @@ def judge(evidence: NodeEvidence, policy: Policy) -> Judgement:
     if "answered" in evidence.answers.values():
         return _judge_answering(evidence, policy)
     if evidence.has_open_probes:
-        return _presumed_training("asking its peer nodes")
+        return _presumed_training("its peer nodes are being asked")
     return _judge_silent(evidence, policy)
 
 
@@ -111,7 +111,7 @@ def _judge_unseen(evidence: NodeEvidence, policy: Policy, reason: str) -> Judgem
     """Judge a node without evidence against it, whose tasks may be invisible to all other nodes."""
     blind = evidence.suffering
     if evidence.unseen:
-        blind = f"nobody has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
+        blind = f"no node in contact has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
     if blind is None or evidence.waited_s < policy.uncorroborated_limit_s:
         return _presumed_training(reason)
     needs_operator = evidence.num_peers == 0 or not policy.is_auto_heal or policy.asks_before_loss
