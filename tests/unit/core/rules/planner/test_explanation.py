@@ -48,7 +48,7 @@ def test_a_better_division_is_said_to_have_no_placement() -> None:
     first, *_ = explain(Problem((task,), 3, LONG_S), {A: 2}).alternatives
     assert (first.differs, first.verdict) == (
         {A: 3},
-        "would give 10.0 of 9.0 FLOP/s, and has no placement",
+        "would give 10.0 of 9.0 FLOP/s, but its ranks fit no nodes",
     )
 
 
