@@ -1,14 +1,16 @@
-"""What is done about a named fault: the cheapest action that may cure it, and when that is not enough.
+"""The cure of a named fault: the cheapest action that may cure it, and the next stronger one.
 
-The paper's three actions: SEV3 is tried again in place (*reattempt*), SEV2 gets its process anew
-(*restart*), SEV1 takes the node out and divides what is left (*reconfigure*). A cure that was followed
-by the same fault, before an iteration was committed, did not help: the next stronger one follows.
-What keeps coming back at one place over a longer time is handled as SEV1 too: every node has a record
-of its faults (``Occurrence``). What keeps coming back on one GPU takes that GPU alone out of service; a
-broken device takes its node, since resetting or replacing it does.
+The paper has three actions. SEV3 is tried again in place (*reattempt*). SEV2 gets a new process
+(*restart*). SEV1 takes the node out and divides the remaining workers (*reconfigure*). If the same
+fault follows before an iteration was committed, the cure did not help, and the next stronger action
+is chosen.
 
-Faults of a drill are cured like any other, but do not speak against the node. Pure functions: what
-they decide is carried out in ``controller.core.incidents.cures``.
+A fault that keeps coming back on one node is handled as SEV1 too. For this every node has a record
+of its faults (``Occurrence``). A fault that keeps coming back on one GPU isolates that GPU only. A
+broken device isolates its node, because resetting or replacing it affects the whole node.
+
+Faults of a drill are cured like any other, but do not count against the node. These are pure
+functions; ``controller.core.incidents.cures`` carries out the decisions.
 """
 
 import math
@@ -40,18 +42,18 @@ _STRENGTH: Final[dict[Action, int]] = {"none": 0, "reattempt": 1, "restart": 2, 
 
 
 def first_action(severity: Severity) -> Action:
-    """Return how faults of ``severity`` are handled at first."""
+    """Return the first action against faults of ``severity``."""
     return _ACTION[severity]
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One fault that a node had.
+    """One fault in the record of a node.
 
     Attributes:
         at: When it was named, seconds since the controller's start.
-        status: What it was.
-        worker: Worker of the rank at fault; None for a fault of the node as a whole.
+        status: Its status.
+        worker: Worker of the faulty rank; None for a fault of the node as a whole.
     """
 
     at: float
@@ -61,11 +63,11 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """What was last done for a task, since its newest iteration.
+    """The last cure of a task since its newest iteration.
 
     Attributes:
-        action: What was done.
-        worker: Worker of the rank at fault; None if no rank was.
+        action: The action.
+        worker: Worker of the faulty rank; None if no rank was at fault.
     """
 
     action: Action
@@ -79,14 +81,14 @@ class FaultCase:
     Attributes:
         diagnosis: Its name.
         at: Now, seconds since the controller's start.
-        worker: Worker of the rank at fault, None for a fault of a node, or of nobody in particular.
-        node: Node at fault; None where none is to blame.
-        last: What was last done for the task, if it brought no new iteration.
+        worker: Worker of the faulty rank; None if no single rank is at fault.
+        node: Faulty node; None if no node is to blame.
+        last: The last cure of the task, if no iteration was committed since.
         record: Earlier faults of the node, without those of drills.
-        is_drill: Whether somebody broke it on purpose.
+        is_drill: Whether a drill caused the fault.
         is_last_node: Whether no other node is in service.
-        has_other_gpus: Whether other workers of the node are in service; on the last node, enough of
-            them for the task.
+        has_other_gpus: Whether other workers of the node are in service. On the last node: enough
+            of them for the task.
     """
 
     diagnosis: Diagnosis
@@ -102,9 +104,9 @@ class FaultCase:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What is done, and why more than its severity asks for; empty where it is just that.
+    """The chosen action, and why it is stronger than the severity asks for (empty if it is not).
 
-    ``is_gpu`` where a reconfiguration isolates the GPU of the rank at fault alone, not its node.
+    ``is_gpu``: a reconfiguration isolates only the GPU of the faulty rank, not its node.
     """
 
     action: Action
@@ -113,11 +115,13 @@ class Handling:
 
 
 def choose(case: FaultCase, policy: Policy) -> Handling:
-    """Return what is done about a fault."""
+    """Return the action against a fault."""
     if case.diagnosis.is_of_state:
         return Handling("reattempt", "with the state from the next source")
     if case.diagnosis.is_of_checkpoints:
-        return Handling("reattempt", "no process and no node is to blame for its checkpoints")
+        return Handling(
+            "reattempt", "its checkpoints are unusable: no process and no node is at fault"
+        )
     is_hardware = case.diagnosis.severity is Severity.SEV1
     handling = Handling("reconfigure") if is_hardware else _escalated(case)
     if not is_hardware and case.node is not None and (policy.counts_drills or not case.is_drill):
@@ -125,7 +129,7 @@ def choose(case: FaultCase, policy: Policy) -> Handling:
         if repeats and (handling.action != "reconfigure" or repeats.is_gpu):
             handling = repeats
     if handling.action == "reconfigure" and case.node is None:
-        return Handling("restart", "no node is to blame, so none is isolated")
+        return Handling("restart", "no node is at fault, so none is isolated")
     if handling.action != "reconfigure" or is_hardware:
         return handling
     if case.is_last_node and not handling.is_gpu:
@@ -140,11 +144,11 @@ def _escalated(case: FaultCase) -> Handling:
     )
     if last is None or not is_same_place or _STRENGTH[action] > _STRENGTH[last.action]:
         return Handling(action)
-    return Handling(_STRONGER[last.action], f"the {last.action} before brought no iteration")
+    return Handling(_STRONGER[last.action], f"the {last.action} before led to no new iteration")
 
 
 def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
-    """Return what follows from what the node has had too often, this time included; None if nothing."""
+    """Return the action if the node had such faults too often, this one included; else None."""
     status = case.diagnosis.status
     if status.facts.is_network:
         number = _num_network_faults(case, policy)
@@ -174,7 +178,7 @@ def _repeats(case: FaultCase, policy: Policy) -> Handling | None:
 
 
 def _num_network_faults(case: FaultCase, policy: Policy) -> int:
-    """Count what the node has had of the network's: what comes close together is one fault."""
+    """Count the network faults of the node. Faults within ``network_merge_s`` count as one."""
     number, begun_at = 0, -math.inf
     ats = (each.at for each in case.record if each.status.facts.is_network)
     for at in [*(at for at in ats if case.at - at <= policy.network_window_s), case.at]:

@@ -1,12 +1,12 @@
-"""Who has not entered the collective that others wait in, by what the ranks' flight recorders say.
+"""Which ranks have not entered a collective that other ranks wait in, by their flight recorders.
 
-All members of a process group call its collectives in the same order and number them alike. So whoever
-is at a lower number than another member of the group is *behind* there. He may only wait himself, in
-another group, for a third: ranks that have an unfinished collective which somebody else has not entered
-are excused, and at the end of such a chain stands the one that all others wait for.
+All members of a process group call its collectives in the same order and number them alike. So a
+rank with a lower number than another member of the group is *behind* there. It may itself wait in
+another group for a third rank. A rank is excused if it waits in an unfinished collective that
+another member has not entered. At the end of such a chain is the rank that all others wait for.
 
-Pure, over what the ranks have said. A rank that has recorded nothing of a group is not judged by it:
-its ring may have turned, or it is no member.
+This is a pure function over reports of ranks. A rank without a record of a group is not judged by
+that group: its ring buffer may have wrapped around, or it is no member.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,10 @@ from nodeagent.protocol.standing import Collective, Standing
 
 
 def find_behind(standings: Mapping[int, Standing]) -> dict[int, str]:
-    """Return who is behind and waits for nobody, by global rank, with what it has not entered in words.
+    """Return the ranks that are behind and wait for no other rank, with their missing collective.
 
-    Empty where nobody is behind, or where ranks wait for one another in a circle.
+    The result is by global rank, in words. It is empty if no rank is behind, or if ranks wait for
+    each other in a circle.
     """
     by_group = _members(standings)
     behind: dict[int, str] = {}
@@ -32,7 +33,7 @@ def find_behind(standings: Mapping[int, Standing]) -> dict[int, str]:
 
 
 def _members(standings: Mapping[int, Standing]) -> dict[str, dict[int, Collective]]:
-    """Return by group what each of its members has called last."""
+    """Return, by group, the last collective that each of its members called."""
     by_group: dict[str, dict[int, Collective]] = {}
     for number, standing in standings.items():
         for one in standing.collectives:
@@ -43,7 +44,7 @@ def _members(standings: Mapping[int, Standing]) -> dict[str, dict[int, Collectiv
 def _waits_for_others(
     number: int, standing: Standing, by_group: Mapping[str, Mapping[int, Collective]]
 ) -> bool:
-    """Whether a collective that it has entered is not over, and somebody has not entered it."""
+    """Return whether the rank waits in a collective that another member has not entered."""
     return any(
         not own.is_over
         and any(
@@ -66,7 +67,7 @@ def _describe(own: Collective, ahead: Collective, num_ahead: int) -> str:
 
 
 def record_of(standing: Standing) -> str:
-    """Return what the recorder says of a rank, for operators: one line per group, newest first."""
+    """Return a rank's flight record for operators: one line per group, newest first."""
     return "\n".join(
         f"    {one.name} number {one.sequence} of group {one.group}, {one.state}"
         f"{', over' if one.is_over else ''}"

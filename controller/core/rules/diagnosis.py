@@ -1,10 +1,12 @@
 """From evidence to a named fault: the root cause among its symptoms.
 
-What names broken hardware comes first, whatever programs say; then the earliest conclusive evidence
-names the fault, and of a connection only if there is nothing else. An exit that follows an exception of the same rank belongs to the exception.
-Symptoms alone are named only when no cause has shown for long enough.
+Evidence that names broken hardware comes first, even if programs report something else. Then the
+earliest conclusive evidence names the fault. Evidence of a failed connection names it only if there
+is nothing else. An exit that follows an exception of the same rank is attributed to the exception.
+Symptoms alone name a fault only if no cause appears within a time limit.
 
-Statuses and severities are those of the paper's table 1, with its extensions in ``profiles.faults``.
+Statuses and severities are those of the paper's table 1, with the extensions in
+``profiles.faults``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +34,7 @@ _METHOD_BY_KIND: Final[Mapping[EvidenceKind, DetectionMethod]] = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A named fault: its place in the table, its root, and why it was named so."""
+    """A named fault: its status, its root evidence, and why it was named so."""
 
     status: Status
     root: Evidence
@@ -40,7 +42,7 @@ class Diagnosis:
 
     @property
     def severity(self) -> Severity:
-        """How faults of its status are handled at first."""
+        """The severity of its status."""
         return self.status.severity
 
     @property
@@ -50,27 +52,27 @@ class Diagnosis:
 
     @property
     def is_local(self) -> bool:
-        """Whether its root is where the fault is; a failed connection tells nothing of its place."""
+        """Whether the fault is where its root was seen. A failed connection tells no place."""
         return self.root.is_local
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the state is wrong that the ranks were given; another source of it may not be."""
+        """Whether the state that the ranks loaded is wrong. Another source may be right."""
         return self.root.kind == "state"
 
     @property
     def is_of_checkpoints(self) -> bool:
-        """Whether no checkpoint on disk can be loaded, which is no process's and no node's fault."""
+        """Whether no checkpoint on disk can be loaded: no process and no node is at fault."""
         return self.root.kind == "checkpoint"
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the task's settings are at fault, so that another try ends the same."""
+        """Whether the task's settings are at fault, so that another try has the same result."""
         return self.root.kind == "refusal"
 
 
 def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
-    """Name the fault that ``evidence`` speaks for, or return None where it shows only symptoms."""
+    """Name the fault that the evidence points to; return None if it shows symptoms only."""
     conclusive = [item for item in evidence if item.is_conclusive]
     if not conclusive:
         return None
@@ -88,10 +90,11 @@ def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
 
 
 def _weight(item: Evidence) -> tuple[bool, bool, bool, float]:
-    """What names hardware weighs most, what names a connection least; then the earliest counts.
+    """Sort key of evidence: hardware first, connections last; among equals the earliest.
 
-    A process that dies may close its connections before its end is seen. Of what is no hardware's
-    fault a rank's own word says more than what its node's probes found: it says which rank.
+    A process that dies may close its connections before its exit is seen. If no hardware is named,
+    a rank's own report comes before a finding of its node's probes, because it tells which rank
+    failed.
     """
     is_hardware = item.status.facts.names_device
     is_beside = item.kind == "finding" and not is_hardware
@@ -99,10 +102,10 @@ def _weight(item: Evidence) -> tuple[bool, bool, bool, float]:
 
 
 def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:
-    """Name a fault of which nothing but failed collectives was ever seen."""
+    """Name a fault if failed collectives are the only evidence."""
     root = min(evidence, key=lambda item: item.observed_at)
     return Diagnosis(
         root.status,
         root,
-        f"{root.summary}; every process lives and every node answers, so no peer explains it",
+        f"{root.summary}; all processes run and all nodes answer, so no lost peer explains it",
     )

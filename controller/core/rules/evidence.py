@@ -1,12 +1,13 @@
-"""Evidence of faults: what an observation says about what went wrong, in the statuses of the papers.
+"""Evidence of faults: observations of agents, translated to the fault statuses of the paper.
 
-When a rank dies its peers' collectives fail within milliseconds, so most of what is reported about
-a fault is echo. Evidence is *conclusive* where something has to be done about it: a process that
-ended, an exception of the program's own, a collective whose error names a broken device. It is a
-*symptom* where it may be nothing but echo: a failed collective that names a broken connection, a
-timeout, or nothing. It is *local* where the fault is where it was seen.
+When a rank dies, the collectives of its peers fail within milliseconds. So most reports about a
+fault are echoes. Evidence is *conclusive* if it needs a reaction on its own: a process that ended,
+an exception of the program, a collective whose error names a broken device. It is a *symptom* if it
+may be an echo only: a failed collective that names a broken connection, a timeout, or nothing. It
+is *local* if the fault is at the place where it was seen.
 
-Which status the words of an exception, a log or the kernel mean is data (``profiles.faults``).
+The table that maps words of exceptions, logs and the kernel to statuses is data
+(``profiles.faults``).
 """
 
 import re
@@ -59,34 +60,34 @@ _KIND_BY_EXCEPTION: Final[Mapping[str, EvidenceKind]] = {
     "SuspectStateError": "state",
     "CheckpointError": "checkpoint",
 }
-"""Exceptions of the ranks' own code, whose names say it all."""
+"""Exceptions of the ranks' own code. Their names identify the fault."""
 
 _REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
-"""Exceptions by which a rank refuses the task's settings: they come again at every start."""
+"""Exceptions by which a rank refuses the task's settings. They come again at every start."""
 
 _CATCHABLE_DEATHS: Final = frozenset({None, signal.SIGABRT, signal.SIGTERM})
-"""How a process ends that may have said why before; None is an exit code."""
+"""Ends of a process that leave time to report a reason. None is an exit code."""
 
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
-"""Where in its own C++ source a library raised: long, and of no use to operators."""
+"""The place in a library's C++ source that raised: long, and of no value to operators."""
 
 _MAX_SUMMARY_CHARS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One observation that speaks for a fault.
+    """One observation that indicates a fault.
 
     Attributes:
-        kind: What sort of trace it is.
-        at: When the controller learned of it.
-        observed_at: When it happened, as the node says.
-        node: Where.
-        task: Task of the rank, None for evidence about a whole node.
-        global_rank: Which rank, None for evidence about a whole node or task.
+        kind: The kind of observation.
+        at: When the controller received it.
+        observed_at: When it happened, by the node's clock.
+        node: The node that reported it.
+        task: Task of the rank; None for evidence about a whole node.
+        global_rank: The rank; None for evidence about a whole node or task.
         summary: One line for operators.
-        named: Status that its words name; None where the kind says it all.
-        detail: Traceback, stacks or lines of a log, for whoever looks closer.
+        named: Status that its words name; None if the kind determines the status.
+        detail: Traceback, stacks or log lines, for a closer look.
     """
 
     kind: EvidenceKind
@@ -101,17 +102,17 @@ class Evidence:
 
     @property
     def status(self) -> Status:
-        """What it speaks for."""
+        """The fault status that it indicates."""
         return named(_STATUS_BY_KIND[self.kind]) if self.named is None else self.named
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether something has to be done about it, also where it is alone."""
+        """Whether it needs a reaction even if it is the only evidence."""
         return self.kind != "collective" or not self.status.facts.may_be_echo
 
     @property
     def is_local(self) -> bool:
-        """Whether the fault is where it was seen; what ends for a lost connection may echo another's end."""
+        """Whether the fault is where it was seen. An exit for a lost connection may be an echo."""
         if self.kind == "exit":
             return not self.status.facts.is_network
         return self.is_conclusive and self.kind not in {"state", "checkpoint"}
@@ -126,7 +127,7 @@ def evidence_of(
     is_command: bool = False,
     catalogue: Catalogue | None = None,
 ) -> Evidence:
-    """Return ``observation``, of a rank of our own or of a command, as evidence of a fault."""
+    """Return an observation about a rank, or a command, as evidence of a fault."""
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
     status: Status | None = None
@@ -167,7 +168,7 @@ def _kind_of(raised: RankRaised) -> EvidenceKind:
 
 
 def _named(raised: RankRaised, catalogue: Catalogue | None) -> Status:
-    """Return the status of an exception; a wrapped one counts where it says more."""
+    """Return the status of an exception. The traceback counts if it is more specific."""
     if own := _KIND_BY_EXCEPTION.get(raised.exception_type):
         return named(_STATUS_BY_KIND[own])
     text = f"{raised.exception_type}: {raised.message}"
@@ -183,10 +184,12 @@ def _named(raised: RankRaised, catalogue: Catalogue | None) -> Status:
 def _named_at_exit(
     exited: RankExited, catalogue: Catalogue | None, *, is_command: bool
 ) -> Status | None:
-    """Return what the last words of a process name; a signal that leaves no time for any says all.
+    """Return the status that the last words of a process name; None if they explain nothing.
 
-    A command whose connections fail ends, and so does whatever NCCL's watchdog aborts. A rank of our own
-    survives that: what it has said about connections is of an older fault, and explains no death.
+    A signal that can't be caught leaves no last words. A command ends when its connections fail,
+    and so does any process that NCCL's watchdog aborts. A rank of Unicron's own survives failed
+    connections. If it reports one and dies later, the report is about an older fault and explains
+    no exit.
     """
     if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
         return None
@@ -206,5 +209,5 @@ def _ending(observation: RankExited) -> str:
             name = f"signal {observation.signal}"
         return f"was ended by {name}" + (" and dumped core" if observation.is_core_dumped else "")
     if observation.exit_code is None:
-        return "is gone; its exit status is not known"
+        return "has vanished; exit status unknown"
     return f"exited with {observation.exit_code}"

@@ -1,21 +1,22 @@
-"""Who hangs, and who only waits: a pure judgement over where the ranks of a stalled task stand.
+"""Which rank hangs, and which ranks only wait: a judgement over the ranks of a stalled task.
 
 In order of weight:
 
-1. A rank that is stopped, blocked in the kernel or without an answer is the culprit: it can't enter
-   the collective that the others wait in.
-2. So is one that computes and has not begun anything new for as long as an iteration takes. One
-   that has is slow, not hung, and its task is given more time.
-3. All wait, and have for as long: whoever has not entered the collective that others wait in, by what
-   torch's flight recorder says (``controller.core.rules.collectives``). Where it says nothing, whoever waits in an
-   earlier phase of the iteration, or in another collective than the others. Either must be the smaller part of them. A replica without pipeline stages goes in step,
-   so inside one fewer finished micro-batches tell the same.
-4. All wait at the same place: nobody is to blame that can be seen. That is a lost message, or the
-   network: a time-out of the collective.
+1. A rank that is stopped, blocked in the kernel or without an answer is the culprit. It can't enter
+   the collective that the other ranks wait in.
+2. A rank that computes is the culprit if it has begun nothing new for as long as an iteration
+   takes. If it has, it is slow, not hung, and its task gets more time.
+3. All ranks wait, and have waited as long. The culprit has not entered the collective that other
+   ranks wait in, by torch's flight recorder (``controller.core.rules.collectives``). Without such a
+   record, it is the rank that waits in an earlier phase of the iteration, or in another collective.
+   Such ranks must be a minority. A replica without pipeline stages runs in lockstep, so inside one
+   replica fewer finished micro-batches count too.
+4. All ranks wait at the same place. No rank can be blamed. A message was lost, or the network
+   failed: a time-out of the collective.
 
-That is about iterations. To form, and to end, ranks build models and read or write checkpoints, which
-takes as long as it takes: there a rank is named at once only if it is stopped, and otherwise when the
-time is over and others wait for it (``find_absent``).
+These rules are for iterations. While a generation forms or ends, its ranks build models and read or
+write checkpoints, which has no usual duration. There a rank is named at once only if it is stopped.
+Otherwise it is named when the time limit is over and other ranks wait (``find_absent``).
 """
 
 from collections import Counter
@@ -40,11 +41,11 @@ _SILENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A stalled task explained.
+    """The explanation of a stalled task.
 
     Attributes:
-        reasons: By culprit, what it does, in words; empty where all only wait.
-        summary: What the others wait in, in words.
+        reasons: By culprit, its position in words; empty if all ranks only wait.
+        summary: The collective in which the other ranks wait, in words.
     """
 
     reasons: Mapping[int, str]
@@ -54,14 +55,14 @@ class Hang:
 def find_hang(
     standings: Mapping[int, Standing], layout: Layout, *, patience_s: float, is_complete: bool
 ) -> Hang | None:
-    """Return who hangs, or None where that can't be said yet.
+    """Return the hanging ranks, or None if they can't be determined yet.
 
     Args:
-        standings: Where the ranks stand, by global rank.
-        layout: Of their generation.
-        patience_s: A rank that has begun something within this is at work.
-        is_complete: Whether all ranks are among ``standings``. Others may wait for one that is not,
-            and nobody is named by where he waits. Whether it is gone is noticed elsewhere.
+        standings: Reported positions by global rank.
+        layout: Layout of their generation.
+        patience_s: A rank that has begun something within this time is at work.
+        is_complete: Whether all ranks are among ``standings``. Others may wait for a missing rank,
+            so without it no rank is named by its place. Vanished ranks are noticed elsewhere.
     """
     waiting = {n: one for n, one in standings.items() if one.where == "collective"}
     silent = {n: _SILENT[one.where] for n, one in standings.items() if one.where in _SILENT}
@@ -97,15 +98,15 @@ def find_absent(
     is_over: bool,
     is_complete: bool,
 ) -> Hang | None:
-    """Return who keeps a generation from forming, or from ending; None where that can't be said.
+    """Return the ranks that keep a generation from forming or ending; None if not known yet.
 
     Args:
-        standings: Where the ranks stand, by global rank.
-        arrived: Ranks that have done what the others are to do.
-        missing: Ranks without a process that anybody has heard of.
-        is_over: Whether it takes longer than it should.
-        is_complete: Whether all ranks have been seen. While one has not, that none is missing where the
-            others wait can't be said.
+        standings: Reported positions by global rank.
+        arrived: Ranks that have completed this step.
+        missing: Ranks without any known process.
+        is_over: Whether the time limit is over.
+        is_complete: Whether all ranks have been looked at. Until then it is not certain that no
+            rank is late.
     """
     waiting = {n: one for n, one in standings.items() if one.where == "collective"}
     stopped = {n: _SILENT["stopped"] for n, one in standings.items() if one.where == "stopped"}
@@ -118,12 +119,12 @@ def find_absent(
         for n, one in standings.items()
         if n not in waiting and n not in arrived
     }
-    late |= dict.fromkeys(missing, "has not come up")
+    late |= dict.fromkeys(missing, "has not started")
     return Hang(late, _wait_of(waiting)) if late or is_complete else None
 
 
 def _behind(waiting: Mapping[int, Standing], layout: Layout) -> set[int]:
-    """Return the ranks that are behind all others, where they are the smaller part."""
+    """Return the ranks that are behind all others, if they are a minority."""
     if not waiting:
         return set()
     steps = {n: _step(one) for n, one in waiting.items()}
@@ -146,7 +147,7 @@ def _behind_in_replica(waiting: Mapping[int, Standing], layout: Layout) -> set[i
 
 
 def _odd(places: Mapping[int, Hashable]) -> set[int]:
-    """Return the ranks that are not where most are; none where no place has more than half."""
+    """Return the ranks that are not where most are; empty if no place has a majority."""
     [(most, num)] = Counter(places.values()).most_common(1)
     if 2 * num <= len(places):
         return set()
@@ -160,6 +161,6 @@ def _step(standing: Standing) -> tuple[int, int]:
 
 def _wait_of(waiting: Mapping[int, Standing]) -> str:
     if not waiting:
-        return "nobody waits in a collective"
+        return "no rank waits in a collective"
     [(place, _)] = Counter(one.collective for one in waiting.values()).most_common(1)
     return f"{len(waiting)} rank(s) wait in {place}"

@@ -1,27 +1,27 @@
-"""Is a node that can't be reached lost, or only out of sight? A pure judgement over evidence.
+"""Whether an unreachable node is lost, or only out of contact: a pure judgement over evidence.
 
-Losing the connection says nothing about the training: the network between controller and node may
-be broken, the SSH server or the agent may have died, while the ranks go on. So a node out of
-contact is *unreachable, presumed training*, and becomes *lost* only when something that depends on
-the node itself says so. In order of weight:
+A lost connection says nothing about the training. The network between controller and node may be
+broken, or the SSH server or the agent may have died, while the ranks continue. So a node out of
+contact is *unreachable, presumed training*. It becomes *lost* only by evidence that depends on the
+node itself. In order of weight:
 
-1. *Its tasks advance.* An iteration that began after contact was lost needs every rank, so the
-   node is alive, whatever else is said. One iteration may still be in flight when a node dies,
-   hence two; and only what was seen lately counts.
-2. *Its SSH port answers a peer node.* The node is alive; the ranks may not be, but then the agent,
-   once reached, says so. Only if it stays out of reach for long and the training suffers, the node
-   is given up.
-3. *No peer finds its SSH port.* Where all of them hear nothing, the node is gone: a power loss
-   sends no reset. A refusal comes from a living kernel, and may mean a dead SSH server alone: it
-   counts at once if the training suffers too, and after a grace if nothing can tell.
-4. *The training suffers and no peer could look*: gone.
-5. *Nobody can tell*: a task lives where nobody in contact sees it, and no peer finds the node gone.
-   After a grace the operator is asked, or, where policy grants it, the node is lost. While no other
-   node is in contact it is more likely the controller that is cut off, and there is nowhere else to
-   go: then only an operator can say that a node is lost.
+1. *Its tasks advance.* An iteration that began after contact was lost needs every rank, so the node
+   is alive, whatever other evidence says. One iteration may still be in flight when a node dies, so
+   two are required. Only recent iterations count.
+2. *Its SSH port answers a peer node.* The node is alive. Its ranks may be dead, but the agent will
+   report that once it is reached. The node is given up only if it stays unreachable for long and
+   the training suffers.
+3. *No peer finds its SSH port.* If no peer gets an answer, the node is gone: a power loss sends no
+   reset. A refusal comes from a living kernel, and may mean a dead SSH server only. It counts at
+   once if the training suffers too, and after a grace period if that is not known.
+4. *The training suffers and no peer could look*: the node is lost.
+5. *No evidence*: no node in contact sees the task, and no peer finds the node gone. After a grace
+   period the operator is asked, or, if the policy allows it, the node is lost. If no other node is
+   in contact, the controller itself is probably cut off, and there are no other workers. Then only
+   an operator can declare a node lost.
 
 *The training suffers* means that a peer in contact reports a failed collective, or that peers in
-contact see the iterations stopped. What nobody in contact can see is no evidence.
+contact see the iterations stopped. Anything that no node in contact can see is no evidence.
 """
 
 from collections.abc import Mapping
@@ -37,17 +37,16 @@ ProbeOutcome = Literal["answered", "refused", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class NodeEvidence:
-    """What is known about a node since contact with it was lost.
+    """Everything known about a node since contact with it was lost.
 
     Attributes:
         silent_s: Seconds since contact was lost.
-        num_peers: Peers in contact, which can be asked; 0 means that nobody can corroborate.
-        answers: What these peers found at the node's SSH port, the newest of each.
-        has_open_probes: Whether some of them have not answered yet.
-        advanced: Tasks with ranks on the node that advance, in words; None if none does.
-        suffering: How the training of such a task suffers, as peers in contact see it, in words.
-        unseen: Tasks there that nobody in contact can see advance or suffer, in words; None if
-            there are none.
+        num_peers: Peers in contact, which can be asked; 0 if no peer can confirm anything.
+        answers: The newest result of each peer's look at the node's SSH port.
+        has_open_probes: Whether some peers have not answered yet.
+        advanced: Tasks with ranks on the node that advance, in words; None if none advances.
+        suffering: How the training of such a task suffers, seen from peers in contact, in words.
+        unseen: Tasks there that no node in contact can observe, in words; None if there are none.
         waited_s: Seconds since contact was lost while some other node was in contact, or since an
             operator chose to wait.
     """
@@ -66,7 +65,7 @@ class NodeEvidence:
 class Judgement:
     """Whether the node counts as lost, and the sentence that explains it.
 
-    With ``asks`` nobody can tell, and the operator is to say.
+    ``asks``: the evidence is not sufficient, and the operator has to decide.
     """
 
     is_lost: bool
@@ -83,7 +82,7 @@ def judge(evidence: NodeEvidence, policy: Policy) -> Judgement:
     if "answered" in evidence.answers.values():
         return _judge_answering(evidence, policy)
     if evidence.has_open_probes:
-        return _presumed_training("asking its peer nodes")
+        return _presumed_training("its peer nodes are being asked")
     return _judge_silent(evidence, policy)
 
 
@@ -109,10 +108,10 @@ def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:
 
 
 def _judge_unseen(evidence: NodeEvidence, policy: Policy, reason: str) -> Judgement:
-    """Judge a node that nothing speaks against; whether its tasks train, nobody may see."""
+    """Judge a node without evidence against it, whose tasks may be invisible to all other nodes."""
     blind = evidence.suffering
     if evidence.unseen:
-        blind = f"nobody has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
+        blind = f"no node in contact has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
     if blind is None or evidence.waited_s < policy.uncorroborated_limit_s:
         return _presumed_training(reason)
     needs_operator = evidence.num_peers == 0 or not policy.is_auto_heal or policy.asks_before_loss

@@ -1,28 +1,28 @@
-"""How long a task's iterations take: a robust average per layout, and what is late or over time.
+"""How long a task's iterations take: a robust average per layout, and which are late or overdue.
 
 The average is the median of the newest ``_WINDOW`` plain iterations, each measured from commit to
-commit by the clock of the node that reports it. Half a window of outliers does not move it, and a
-lasting change does after half a window.
+commit by the clock of the reporting node. Outliers in half of the window do not move it. A lasting
+change moves it after half a window.
 
-What is not plain is left out of it:
+Iterations that are not plain are left out:
 
-- the first ``_NUM_WARM_UP`` iterations of a generation. The first one holds the recovery, and with
-  new processes the second one makes the connections of in-memory checkpoints;
-- *long* iterations, which do something else besides: those that follow a multiple of one of the
-  task's ``long_intervals`` save a checkpoint, or evaluate. They have a median of their own.
+- The first ``_NUM_WARM_UP`` iterations of a generation. The first one includes the recovery. With
+  new processes the second one makes the connections of in-memory checkpoints.
+- *Long* iterations. Those that follow a multiple of one of the task's ``long_intervals`` also save
+  a checkpoint, or evaluate. They have a median of their own.
 
-When only the number of replicas changes, the average is scaled by the micro-batches per replica: the
-slowest replica decides, so it is the largest number. No task scales quite like that, least of all one
-that grows. So until the new layout has an average of its own, nothing is called late, and limits are
-those of a recovering iteration: twice as long, and never below ``recovering_limit_s``. Another tp or pp
-begins afresh.
+If only the number of replicas changes, the average is scaled by the micro-batches per replica. The
+slowest replica decides, so the largest number counts. No task scales exactly like that, least of
+all one that grows. So until the new layout has an average of its own, no iteration is called late.
+Limits are those of a recovering iteration: twice as long, and at least ``recovering_limit_s``. With
+another tp or pp the average starts anew.
 
 A stall that was called a hang doubles the limit until the task has shown ``_NUM_KNOWN`` plain
-iterations in one generation. So a limit that is too short for what the task does now mends itself,
-and no task is regrouped again and again.
+iterations in one generation. So a limit that is too short corrects itself, and no task is regrouped
+again and again.
 
-Late is more than 1.1 x the average, a hang more than 3 x (paper, section 4.1), but not before
-``hang_floor_s`` over it: a process may be put aside for that long by nothing but its machine.
+Late is more than 1.1 x the average, a hang more than 3 x (paper, section 4.1). A hang also takes at
+least ``hang_floor_s`` over the average, because a machine may suspend a process for that long.
 """
 
 from dataclasses import dataclass, field
@@ -41,16 +41,16 @@ _NUM_SPREADS: Final = 2.0
 
 @dataclass(slots=True)
 class Pace:
-    """What is known of one task in its present layout. Times are seconds."""
+    """What is known about one task in its present layout. Times are in seconds."""
 
     plain: list[float] = field(default_factory=list)
     long: list[float] = field(default_factory=list)
     scaled_s: float | None = None
     """The average of another layout, scaled to this one."""
     first_s: float = 0.0
-    """The first iteration of the generation, which holds more than an iteration."""
+    """The first iteration of the generation, which includes the recovery."""
     backoff: float = 1.0
-    """By how much the limits are longer since the newest hang."""
+    """Factor by which the limits are longer since the newest hang."""
     num_plain: int = 0
     """Plain iterations of the generation."""
     best_s: float | None = None
@@ -65,16 +65,16 @@ class Pace:
 
     @property
     def is_known(self) -> bool:
-        """Whether the average is one of iterations in the present layout."""
+        """Whether the average comes from iterations in the present layout."""
         return len(self.plain) >= _NUM_KNOWN
 
     @property
     def is_warm(self) -> bool:
-        """Whether the iteration that runs is beyond those that are left out as warm-up."""
+        """Whether the running iteration is past the warm-up iterations."""
         return self.num_commits >= _NUM_WARM_UP
 
     def begin(self, scale: float | None) -> None:
-        """Begin a generation, whose iterations take ``scale`` times as long; None if who knows."""
+        """Begin a generation; its iterations take ``scale`` times as long (None if not known)."""
         average_s = self.average_s
         if scale is None or average_s is None:
             self.plain, self.long, self.scaled_s = [], [], None
@@ -84,11 +84,11 @@ class Pace:
         self.first_s, self.best_s, self.num_commits, self.num_plain = 0.0, None, 0, 0
 
     def note_hang(self) -> None:
-        """The running iteration was called a hang: be slower to say so again."""
+        """Make the limit longer, because the running iteration was called a hang."""
         self.backoff = min(2.0 * self.backoff, _MAX_BACKOFF)
 
     def add(self, duration_s: float, *, is_long: bool) -> None:
-        """Take in an iteration of the generation, in their order."""
+        """Add an iteration of the generation. Iterations must be added in order."""
         if self.num_commits == 0:
             self.first_s = duration_s
         elif not is_long:
@@ -124,21 +124,21 @@ class Pace:
     def is_in_band(self, policy: Policy) -> bool:
         """Return whether the generation has shown an iteration that is not late.
 
-        Where no average is known, any second iteration will do.
+        If no average is known, any second iteration is sufficient.
         """
         if self.best_s is None:
             return False
         return self.average_s is None or self.best_s <= policy.late_factor * self.average_s
 
     def newest_s(self, policy: Policy) -> float | None:
-        """Return how long iterations take now: the median of the newest ``late_iterations`` plain ones."""
+        """Return the median of the newest ``late_iterations`` plain iterations; None if none."""
         return median(self.plain[-policy.late_iterations :]) if self.plain else None
 
     def late_s(self, policy: Policy) -> float | None:
-        """Return how long iterations take now if that is late, None if they are in their band.
+        """Return the present duration of iterations if it is late; None if it is within its band.
 
-        The median of the newest ``late_iterations`` plain ones is compared with the average, and
-        with what iterations differ from it anyway.
+        The median of the newest ``late_iterations`` plain iterations is compared with the average
+        and with the usual spread around it.
         """
         num = policy.late_iterations
         if len(self.plain) < num + _NUM_KNOWN:

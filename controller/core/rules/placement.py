@@ -108,7 +108,11 @@ def place(
     )
     if isinstance(packing, NoPacking):
         groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
-        verdict = "fit no node whole" if packing.is_proven else "were not fitted into the nodes"
+        verdict = (
+            "do not fit into the nodes"
+            if packing.is_proven
+            else "were not placed within the search limit"
+        )
         return Unplaceable(f"the tensor-parallel groups {verdict}: {groups}")
     flat = iter(_in_order(packing, [kind for each in kinds for kind in each], nodes))
     rows = [
@@ -126,11 +130,11 @@ def _shortage(layouts: Mapping[TaskId, Layout], rooms: Sequence[int]) -> str | N
     num_wanted = sum(layout.num_workers for layout in layouts.values())
     num_available = sum(rooms)
     if num_wanted > num_available:
-        return f"the tasks want {num_wanted} workers, {num_available} are available"
+        return f"the tasks need {num_wanted} workers, {num_available} are available"
     largest = max(rooms, default=0)
     for task, layout in sorted(layouts.items()):
         if layout.tp > largest:
-            return f"{task} wants {layout.tp} workers in one node (tp), the largest has {largest}"
+            return f"{task} needs {layout.tp} workers in one node (tp), the largest has {largest}"
     return None
 
 

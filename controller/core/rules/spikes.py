@@ -1,9 +1,9 @@
-"""Loss and gradient norm against their own level: a spike is five times as much, and stays.
+"""Spikes of loss and gradient norm: five times their own level, in more than one iteration.
 
 The level is the median of the newest ``_WINDOW`` new iterations. One iteration above it is a hard
-batch; from the second in a row on it is a spike. What is above is not taken into the level, so a
-spike lasts until the figures come down, or the task does something else. A figure that is not finite
-is above any level.
+batch. From the second in a row on it is a spike. Values above the limit do not enter the level, so
+a spike lasts until the values come down or the task is restarted. A value that is not finite is
+above any level.
 """
 
 import math
@@ -15,14 +15,14 @@ from controller.core.rules.policy import Policy
 
 _WINDOW: Final = 32
 _NUM_KNOWN: Final = 8
-"""Iterations that make a level. Training begins with the largest losses, which alarm nobody."""
+"""Iterations that make a level. Training begins with the largest losses, which are no alarm."""
 
 SpikeChange = Literal["begins", "ends"]
 
 
 @dataclass(slots=True)
 class Levels:
-    """The figures of one task's new iterations."""
+    """Loss and gradient norm of one task's new iterations."""
 
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Levels:
     """Iterations in a row that were above their level."""
 
     def take(self, loss: float | None, norm: float | None, policy: Policy) -> SpikeChange | None:
-        """Take in a new iteration; return whether a spike begins or ends with it."""
+        """Add a new iteration; return whether a spike begins or ends with it."""
         is_high = _is_high(loss, self.losses, policy) or _is_high(norm, self.norms, policy)
         num_high, self.num_high = self.num_high, self.num_high + 1 if is_high else 0
         if is_high:
@@ -42,7 +42,7 @@ class Levels:
         return "ends" if num_high >= policy.spike_iterations else None
 
     def describe(self, loss: float | None, norm: float | None) -> str:
-        """Return the figures beside their levels, in words."""
+        """Return the values beside their levels, in words."""
         figures = (("loss", loss, self.losses), ("gradient norm", norm, self.norms))
         return ", ".join(
             f"{name} {value:.4g}" + (f" (level {median(window):.4g})" if window else "")

@@ -1,11 +1,11 @@
-"""Whether a rank is slower than its peers, by the time that its own computing takes.
+"""Whether a rank is slower than its peers, by the duration of its own computing.
 
-Peers are the other ranks of its pipeline stage: they do the same work. What a rank waits for inside
-its replica is part of its figure, so with tensor parallelism all ranks of the slow replica are named.
+Peers are the other ranks of its pipeline stage, which do the same work. Waiting inside its replica
+counts as the rank's own time. So with tensor parallelism all ranks of the slow replica are named.
 
-A straggler takes more than ``late_factor`` times what its peers take. That must matter: the whole
-iteration has to be later by as much because of it. And it must stand out from what iterations of
-these ranks differ by anyway, which is little on a machine of one's own and much on a shared one.
+A straggler takes more than ``late_factor`` times as long as its peers. The excess must delay the
+whole iteration by as much. It must also exceed the usual spread of these ranks' iterations, which
+is small on a dedicated machine and large on a shared one.
 """
 
 from collections.abc import Collection
@@ -20,11 +20,11 @@ _NUM_SPREADS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """How long a rank's own computing takes, over its newest iterations, seconds.
+    """The duration of a rank's own computing, over its newest iterations, in seconds.
 
     Attributes:
         median_s: The median.
-        spread_s: The median difference from that.
+        spread_s: The median deviation from the median.
     """
 
     median_s: float
@@ -34,9 +34,9 @@ class Computing:
 def is_straggler(
     own: Computing, peers: Collection[Computing], average_s: float, policy: Policy
 ) -> bool:
-    """Return whether a rank is slower than its peers; one without peers is not.
+    """Return whether a rank is slower than its peers. A rank without peers is not.
 
-    ``average_s`` is the average iteration of the task.
+    ``average_s`` is the average duration of the task's iterations.
     """
     if not peers:
         return False
@@ -49,5 +49,5 @@ def is_straggler(
 
 
 def median_of(ranks: Collection[Computing]) -> float:
-    """Return the median over ranks, of which there is at least one."""
+    """Return the median over at least one rank."""
     return median(rank.median_s for rank in ranks)

@@ -1,16 +1,16 @@
-"""How a task goes from one generation to the next: the kind, its steps, and how long each takes.
+"""How a task changes from one generation to the next: the kind, its steps, their durations.
 
-    park              a halt is ordered until every rank has said where it stands
-    stop              instead of it where processes end: a stop is ordered until all are gone
-    start             the decision until the last rank has met its peers, less the next two
+    park              from the halt until every rank has reported its position
+    stop              replaces park if processes end: from the order until all are gone
+    start             from the decision until the last rank has met its peers, less the next two
     form              the process groups
     state             the state, and the partial results of the iteration
     first iteration   until the first iteration is committed
 
-What each step will take is predicted from what it took before: a moving average per task, kind and
-step. A kind that the task has not seen is expected to take what the step took in others, and the first
-of all what the policy says. The sum is the planner's D_transition. Time that a parked
-task waits, for an operator or for workers of others, belongs to no step.
+The duration of each step is predicted by a moving average per task, kind and step. For a kind that
+the task has not seen, the step's duration in other kinds is used. The very first prediction comes
+from the policy. The sum of all steps is the planner's D_transition. Time that a parked task waits
+for an operator, or for workers of other tasks, belongs to no step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,16 +32,16 @@ _SMOOTHING: Final = 0.3
 
 @dataclass(slots=True)
 class Transition:
-    """One transition, under way or done.
+    """One transition, in progress or done.
 
     Attributes:
-        kind: What it is.
+        kind: Its kind.
         decided_at: When the new generation was begun.
-        predicted_s: Seconds that each step was expected to take, in order.
-        actual_s: Seconds that the steps so far took.
+        predicted_s: Expected seconds of each step, in order.
+        actual_s: Seconds of the steps so far.
         joined_at: When the last rank had its state.
         is_done: Whether the new generation has committed an iteration.
-        teaches: Whether what it took says what the next one will take.
+        teaches: Whether its durations are typical, so that predictions may learn from them.
     """
 
     kind: TransitionKind
@@ -63,13 +63,13 @@ class Transition:
         return sum(self.actual_s.values())
 
     def join(self, at: float, *, form_s: float, state_s: float) -> None:
-        """All ranks have their state."""
+        """Note that all ranks have their state."""
         self.joined_at = at
         self.actual_s["start"] = max(0.0, at - self.decided_at - form_s - state_s)
         self.actual_s["form"], self.actual_s["state"] = form_s, state_s
 
     def finish(self, at: float) -> None:
-        """The new generation has committed its first iteration."""
+        """Note that the new generation has committed its first iteration."""
         self.is_done = True
         since = self.decided_at if self.joined_at is None else self.joined_at
         self.actual_s["first iteration"] = at - since
@@ -77,7 +77,7 @@ class Transition:
 
 @dataclass(slots=True)
 class Experience:
-    """What the transitions of one task took."""
+    """Average durations of one task's transitions."""
 
     mean_s: dict[tuple[TransitionKind, Step], float] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Experience:
         return Transition(kind, at, predicted, {first[0]: first[1]})
 
     def learn(self, transition: Transition) -> None:
-        """Take in a transition that is done; one of which a step is not known teaches nothing."""
+        """Learn from a transition that is done. A transition with an unknown step is ignored."""
         if transition.joined_at is None or not transition.teaches:
             return
         for step, actual_s in transition.actual_s.items():
@@ -125,7 +125,7 @@ class Experience:
 def kind_of(
     old: Layout, new: Layout, *, is_same_place: bool, has_new_process: bool
 ) -> TransitionKind:
-    """Return what going from one layout to the other is called."""
+    """Return the kind of transition between two layouts."""
     if (old.tp, old.pp) != (new.tp, new.pp):
         return "layout change"
     if old.dp != new.dp:

@@ -129,7 +129,7 @@ def test_tasks_that_fit_in_number_but_in_no_node_are_refused(tmp_path: Path) -> 
     tasks.write_text(WIDE + WIDE.replace('"wide"', '"wider"'))
     words = ("--tasks", str(tasks), "--nodes", "3", "--workers-per-node", "3")
     text = refusal(*words)  # 9 workers for 8 ranks, but only three pairs
-    assert "fit no node whole" in text
+    assert "do not fit into the nodes" in text
     assert text.endswith("raise --nodes or --workers-per-node")
 
 

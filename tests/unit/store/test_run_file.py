@@ -109,7 +109,7 @@ def test_a_run_of_another_version_is_told_in_one_line(tmp_path: Path, world: Wor
     words = refusal(tmp_path)
     assert words.startswith("/run.json: not a run of this version: nodes.0.num_workers: ")
     (tmp_path / "run.json").write_bytes(encode_spec(replace(spec, nodes=spec.nodes[:1])))
-    assert refusal(tmp_path).startswith("/run.json: the tasks want 8 workers, 2 are available")
+    assert refusal(tmp_path).startswith("/run.json: the tasks need 8 workers, 2 are available")
     save_spec(spec, tmp_path)
     with (tmp_path / "journal.jsonl").open("a") as journal:
         journal.write('{"n": 1, "at": 0, "type": "Foreseen", "body": {}}\n')

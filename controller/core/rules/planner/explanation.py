@@ -212,9 +212,9 @@ def _verdict(
     if (*score(options, sizes), tuple(sizes)) > (*score(options, chosen), tuple(chosen)):
         # The planner would have chosen a division that ranks higher. It was skipped because its
         # ranks fit no nodes.
-        return f"would give {rates}, and has no placement"
+        return f"would give {rates}, but its ranks fit no nodes"
     if worth == best:
-        return "is worth as much and loses the tie: fewest changes of size, then by name"
+        return "is worth the same, but changes sizes more, or loses the tie by name"
     if waf < best_waf:
         return f"gives {rates}"
     costs = (
@@ -223,7 +223,7 @@ def _verdict(
     )
     if next(costs) > next(costs):
         return f"would give {rates}, but not long enough to pay for its transition"
-    return f"would give {rates}, but a task of it ends too soon"
+    return f"would give {rates}, but one of its tasks ends too soon"
 
 
 def _sensitivity(

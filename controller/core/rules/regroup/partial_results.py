@@ -179,7 +179,7 @@ class PartialResults:
         return True
 
     def _deal(self, missing: Collection[int]) -> tuple[tuple[int, ...], ...]:
-        """Divide the missing micro-batches evenly; kept replicas keep their own up to a fair share."""
+        """Divide the missing micro-batches evenly; kept replicas keep theirs up to a fair share."""
         own = {
             self._members[replica][0].new_replica: [
                 each for each in self._shares[replica] if each in missing

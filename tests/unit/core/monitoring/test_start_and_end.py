@@ -162,7 +162,7 @@ def test_ranks_that_never_come_up_are_named_when_the_start_is_over() -> None:
     world.nodes[NodeId("n2")].stopped[A] = Generation(1)
     trained(world, 4)
     assert incident(world).cause.global_rank in {2, 3}
-    assert "has not come up" in incident(world).cause.reason
+    assert "has not started" in incident(world).cause.reason
 
 
 def test_start_in_which_all_compute_to_its_end_names_nobody() -> None:

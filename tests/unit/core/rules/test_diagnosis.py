@@ -89,7 +89,7 @@ def test_a_rank_can_not_know_that_a_node_is_gone() -> None:
 
 def test_an_unknown_signal_and_an_unknown_status_are_said_plainly() -> None:
     assert "signal 200" in exited(0, 1.0, signal=200).summary
-    assert "not known" in exited(0, 1.0).summary
+    assert "unknown" in exited(0, 1.0).summary
 
 
 def test_a_launch_that_failed_is_conclusive() -> None:

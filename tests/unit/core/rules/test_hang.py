@@ -134,7 +134,7 @@ def test_inside_a_replica_the_rank_with_fewer_micro_batches_is_the_culprit() -> 
 def test_nobody_is_named_by_where_he_waits_while_somebody_was_not_seen() -> None:
     assert culprits(waits(), None, waits("vote"), waits("vote")) is None
     assert culprits(waits(), None, waits(), silent("stopped")) == {3}
-    assert hang_of() == Hang({}, "nobody waits in a collective")
+    assert hang_of() == Hang({}, "no rank waits in a collective")
 
 
 def absent_of(

@@ -83,7 +83,7 @@ def test_operator_is_asked_where_nobody_can_tell_and_nothing_is_lost(
 ) -> None:
     judgement = judge(replace(NOTHING, **UNSEEN, **case), POLICY)  # type: ignore[arg-type]
     assert (judgement.is_lost, judgement.asks) == (False, True)
-    assert "nobody has seen gpt-a for 400 s" in judgement.reason
+    assert "no node in contact has seen gpt-a for 400 s" in judgement.reason
 
 
 @pytest.mark.parametrize("case", BLIND[1:])

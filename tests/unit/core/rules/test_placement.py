@@ -173,23 +173,23 @@ def test_a_slot_that_the_node_no_longer_has_is_not_kept() -> None:
 
 
 def test_too_few_workers_are_named_with_both_numbers() -> None:
-    assert reason({A: Layout(dp=4)}, nodes(2, 1)) == "the tasks want 4 workers, 3 are available"
+    assert reason({A: Layout(dp=4)}, nodes(2, 1)) == "the tasks need 4 workers, 3 are available"
 
 
 def test_a_group_larger_than_every_node_is_named() -> None:
     assert reason({A: Layout(tp=4)}, nodes(2, 2)) == (
-        "a wants 4 workers in one node (tp), the largest has 2"
+        "a needs 4 workers in one node (tp), the largest has 2"
     )
 
 
 def test_groups_that_do_not_pack_are_named() -> None:
     assert reason({A: Layout(tp=2, dp=2), B: Layout()}, nodes(3, 1, 1)) == (
-        "the tensor-parallel groups fit no node whole: a tp2 pp1 dp2, b tp1 pp1 dp1"
+        "the tensor-parallel groups do not fit into the nodes: a tp2 pp1 dp2, b tp1 pp1 dp1"
     )
 
 
 def test_a_cluster_without_nodes_has_no_room() -> None:
-    assert reason({A: Layout()}, {}) == "the tasks want 1 workers, 0 are available"
+    assert reason({A: Layout()}, {}) == "the tasks need 1 workers, 0 are available"
 
 
 PP2 = Layout(pp=2, dp=3)

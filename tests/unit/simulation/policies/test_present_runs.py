@@ -115,7 +115,7 @@ def test_what_can_not_be_rehearsed_is_told(present: ClusterSpec) -> None:
         "the cluster: its nodes have 2, 8 workers; all must have the same number"
     )
     assert refusal(replace(present, nodes=present.nodes[:2])) == (
-        "the cluster: the tasks want 6 workers, 4 are available; if a plan waits for approval, apply it first"
+        "the cluster: the tasks need 6 workers, 4 are available; if a plan waits for approval, apply it first"
     )
 
 
