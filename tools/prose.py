@@ -4,9 +4,8 @@
     python tools/prose.py --list controller     the hard sentences of a folder, with their places
     python tools/prose.py --sample 10 --seed 1  ten random docstrings, announcements and paragraphs
 
-A sentence is *hard* if it holds two or more of the words that stand for something unnamed: what, who,
-whom, whose, whoever, whatever, "those of", "the one", "the ones", "the others", "of which". It is *long*
-if it has more than 25 words. House rule: under 0.5 % of the sentences in docstrings are hard.
+A sentence is *hard* if it holds two or more words of ``HARD_WORDS``, which stand for something
+unnamed. It is *long* if it has more than 25 words. House rule: under 0.5 % of the sentences in docstrings are hard.
 
 Announcements are the literal texts that the code logs, prints, raises or shows to operators: every
 string with a space in it that is no docstring.

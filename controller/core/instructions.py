@@ -39,12 +39,12 @@ class ParkedSpare:
 class StartRanks:
     """Start the ranks ``global_ranks`` of a generation; ``placement`` is that of all its ranks.
 
-    ``continues`` names the parked process of each rank that has one; the others get a new one. What
-    else is left of the task on these nodes is ended, but for the ``parked_spares``, by their numbers beyond
-    those of the world. All take up training as ``resume`` says.
+    ``continues`` names the parked process of each rank that has one. Every other rank gets a new
+    process. All other processes of the task on these nodes are ended, except the ``parked_spares``,
+    which are numbered from the world size on. All ranks take up training as ``resume`` says.
 
-    With ``measures`` they train as that task does, from fresh weights, at full speed, and leave nothing
-    behind; ``task`` is a name for them alone.
+    With ``measures`` the ranks train like that task, from fresh weights and at full speed, and save
+    nothing. ``task`` is then a name of the measurement.
     """
 
     cause: int

@@ -37,12 +37,12 @@ from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
 from controller.core.lifecycle.parking import (
     halt,
     lose_patience,
-    note_heard,
+    note_halt_answer,
     wake_replica_peers,
 )
 from controller.core.lifecycle.spares import (
     drop_useless_spares,
-    end_spare_preparation,
+    end_wait_for_spares,
     lose_unseen_spares,
 )
 from controller.core.lifecycle.start_stop import (
@@ -185,7 +185,7 @@ class Machine:
             case HaltCarriedOut():
                 task = turn.state.tasks.get(body.task)
                 if task and body.generation == task.generation:
-                    note_heard(task, body.node)
+                    note_halt_answer(task, body.node)
             case CommandFailed():
                 _note_failure(turn, body)
             case TimerFired():
@@ -293,7 +293,7 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
         case ReplicaPeersOverdue():
             wake_replica_peers(turn, task)
         case SparesOverdue():
-            end_spare_preparation(task)
+            end_wait_for_spares(task)
         case IterationOverdue() | InspectionOverdue():
             take_timer(turn, task, timer)
         case CapacityOverdue():

@@ -12,7 +12,7 @@ from controller.core.incidents.evidence_intake import incident_of, take_evidence
 from controller.core.incidents.node_findings import take_finding
 from controller.core.incidents.resolution import note_source
 from controller.core.lifecycle.leaving_ranks import note_end
-from controller.core.lifecycle.parking import note_heard
+from controller.core.lifecycle.parking import note_halt_answer
 from controller.core.lifecycle.progress import (
     is_reporter,
     note_checkpoint,
@@ -100,7 +100,7 @@ def _observe_rank(
             _take_raised(turn, task, event, observation)
         case RankHalted():
             take_unsupported(turn, task, observation)
-            note_heard(task, rank.worker.node)
+            note_halt_answer(task, rank.worker.node)
         case RankJoined():
             take_unsupported(turn, task, observation)
             _take_joined(turn, task)
@@ -151,7 +151,7 @@ def _take_checkpoint(
 def _take_raised(turn: Turn, task: TaskState, event: Observed, raised: RankRaised) -> None:
     rank = task.ranks[raised.global_rank]
     if raised.position is not None:
-        note_heard(task, rank.worker.node)
+        note_halt_answer(task, rank.worker.node)
     evidence = _evidence(turn, event, raised)
     is_own = evidence.is_local and evidence.status.severity != Severity.SEV3
     if raised.position is None or is_own:

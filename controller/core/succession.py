@@ -1,17 +1,16 @@
-"""A controller takes over from one that ended, at whatever instant that was.
+"""A controller takes over from a controller that ended, at any instant.
 
-The journal has rebuilt the state; what lived beside it is gone: sessions with the agents, and every
-instruction whose outcome had not come back. So no node is in contact
-until its agent attaches again, which is also when orders that may have been lost are given again
-(``controller.core.lifecycle.start_stop``). Nobody is blamed for the time in which no controller listened: a node
-counts as out of contact from now on and is not judged for a while, and transitions under way teach
-nothing. A generation that was forming goes on to form: what its ranks have told each other is kept beside
-the journal.
+The journal has rebuilt the state. Sessions with the agents are lost, and so are instructions without
+an outcome. So no node is in contact until its agent attaches again. Orders that may have been lost are
+sent again then (``controller.core.lifecycle.start_stop``). No node is blamed for the time without a
+controller: it counts as out of contact from now on and is not judged for a while. Transitions under way
+are not learned from. A generation that was forming continues to form, since its rendezvous is kept
+beside the journal.
 """
 
 from controller.core.events import ControllerStarted
 from controller.core.lifecycle.parking import restart_parking_clock
-from controller.core.lifecycle.spares import end_spare_preparation
+from controller.core.lifecycle.spares import end_wait_for_spares
 from controller.core.lifecycle.start_stop import restart_stop_clock
 from controller.core.lifecycle.transition_times import learn_nothing_unless_done
 from controller.core.measuring.sizes import end_of_controller
@@ -35,7 +34,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         term=event.term,
     )  # fmt: skip
     for task in turn.state.tasks.values():
-        end_spare_preparation(task)  # whether it was begun is unknown
+        end_wait_for_spares(task)  # whether it was begun is unknown
         learn_nothing_unless_done(task)
         restart_parking_clock(turn, task)
         restart_stop_clock(turn, task)

@@ -45,10 +45,10 @@ async def started(node: AgentNode, controller: FakeController, *scripts: Script)
     ranks = [launch(one, global_rank=n, worker=n) for n, one in enumerate(scripts)]
     await controller.start_ranks(*ranks)
 
-    def heard() -> set[int]:
+    def answered_nodes() -> set[int]:
         return {one.global_rank for one in controller.observed(IterationCommitted)}
 
-    await until(lambda: heard() >= set(range(len(scripts))), "an iteration of every rank")
+    await until(lambda: answered_nodes() >= set(range(len(scripts))), "an iteration of every rank")
     return record_pids(node)
 
 

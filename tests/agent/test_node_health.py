@@ -76,14 +76,14 @@ async def test_finding_is_kept_for_a_controller_that_is_away(
     async with node.controller() as controller:
         await controller.welcome()
     append(kernel_log, XID)
-    await until(lambda: "kernel log: message" in node.log, "the finding in the agent's log")
+    await until(lambda: "finding: probe=kernel log sign=message" in node.log, "the finding in the agent's log")
     async with node.controller() as controller:
         await until(lambda: len(messages(controller)) == 1, "the finding")
 
 
 async def test_agent_says_what_its_probes_do(node: AgentNode, kernel_log: Path) -> None:
     probes = ("gpu", "disk", "memory", "network", "kernel log")
-    await until(lambda: all(f": {probe}: " in node.log for probe in probes), "a line of each")
+    await until(lambda: all(f"probe={probe} " in node.log for probe in probes), "a line of each")
     status = node.status()
     assert status is not None
     assert status.probes.keys() == set(probes)

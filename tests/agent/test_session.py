@@ -1,4 +1,4 @@
-"""Real agent process: who may attach, what a session hears, and what a broken one costs."""
+"""Real agent process: attaching, sessions, and broken connections."""
 
 import asyncio
 import socket
@@ -117,7 +117,7 @@ async def test_whatever_arrives_ends_its_own_connection_and_is_one_line(
             stranger.sendall(line + b"\n")
             assert stranger.recv(1) == b"", line[:80]
     assert node.status() is not None
-    told = [line for line in node.log.splitlines() if "closed a connection" in line]
+    told = [line for line in node.log.splitlines() if "connection closed: " in line]
     assert len(told) == len(nonsense())
     assert "Traceback" not in node.log
 

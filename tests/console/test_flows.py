@@ -1,4 +1,4 @@
-"""What an operator does, key by key: decide, drill, arm, read, leave, and what is refused."""
+"""An operator works key by key: decide, drill, arm, read, leave; refused keys change nothing."""
 
 import pytest
 from textual.command import CommandList
@@ -384,7 +384,7 @@ async def test_help_lists_every_command() -> None:
 
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
 async def test_a_transition_is_shown_step_by_step_and_moves_on(glyphs: Glyphs) -> None:
-    view = cluster_views.regrouping()
+    view = cluster_views.parking_task()
     async with console(view, size=(60, 24), glyphs=glyphs) as bench:
         await bench.press("tab", "down", "t", opens_dialog=True)
         assert "Transition of gpt-a" in bench.screen

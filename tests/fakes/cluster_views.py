@@ -286,7 +286,7 @@ def healed(now: float = 150.0) -> ClusterView:
     )
 
 
-def regrouping(now: float = 37.9) -> ClusterView:
+def parking_task(now: float = 37.9) -> ClusterView:
     """Return the cluster while gpt-a replaces a killed rank: it forms its groups."""
     transition = TransitionView(
         kind="restart",

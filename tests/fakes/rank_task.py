@@ -125,7 +125,7 @@ class RankTask:
 
         Args:
             lost: Ranks that broke.
-            going_on: Those of them that are parked, and whose processes are to be used again.
+            going_on: Ranks of ``lost`` that are parked and continue in their processes.
         """
         survivors = [
             one for number, one in self.members.items() if number not in lost or number in going_on

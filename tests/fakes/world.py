@@ -388,7 +388,7 @@ class World:
         )
 
     def _take_start(self, instruction: StartRanks, node: FakeNode, numbers: list[int]) -> None:
-        """The agent's part: raise the fence, end what is left out, pass the others on."""
+        """The agent's part: raise the fence, end left-out processes, start the ranks."""
         task, generation = instruction.task, instruction.generation
         if not (node.is_up and node.is_visible) or generation < node.fence.get(task, 0):
             return

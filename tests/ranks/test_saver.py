@@ -1,4 +1,4 @@
-"""The thread that writes checkpoints: what others have left, and what goes wrong after one is complete."""
+"""The thread that writes checkpoints: remains of other runs, and faults after a checkpoint is complete."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -322,7 +322,7 @@ async def test_a_lost_node_is_noted_once_and_again_only_after_it_was_back(
     assert recorder.notes == [(N1, refused)] * 2
 
 
-async def test_a_silent_agent_is_out_of_contact_since_it_was_last_heard(
+async def test_a_silent_agent_is_out_of_contact_since_its_last_message(
     address: NodeAddress, recorder: FleetRecorder
 ) -> None:
     clock = SystemClock()

@@ -188,7 +188,7 @@ def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> Non
 
 
 def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
-    """Isolate the node whose hardware is broken, whatever else is done about the incident."""
+    """Isolate the node with broken hardware, in addition to the incident's own cure."""
     assert diagnosis.root.node is not None, "hardware is somewhere"
     if incident.state is IncidentState.RESOLVED:
         reopen_cured(turn, incident)

@@ -1,6 +1,6 @@
 """The fault of an incident: named, told to operators, and counted against its node.
 
-The one writer of ``Cause``, and of which drill explains which incident.
+The one writer of ``Cause``, and of the link from a drill to its incident.
 """
 
 from controller.core.incidents.incident_log import cover_nothing, hand_to_operator, open_incident

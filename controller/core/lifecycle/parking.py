@@ -1,14 +1,14 @@
-"""Parking a generation: who is told to, who has, and who is still waited for.
+"""Parks a generation: sends the halt, counts parked ranks, and waits for the remaining ones.
 
-A halt goes to every node of the task, also to one whose ranks are all gone: that it carries the
-halt out shows that it lives, so a rank that died there died alone. The halt is repeated whenever
-more ranks are found broken, and when a node attaches; agents take it any number of times.
+A halt goes to every node of the task, also to a node that has lost all its ranks. An agent that
+carries the halt out shows that its node lives: its rank died alone. The halt is repeated when more
+ranks are found broken, and when a node attaches. Agents accept it any number of times.
 
-A replica without a broken rank is left to finish what it computes. One of its ranks may park before the
-others and leave them waiting for it. With gloo it wakes them by ending its connections; NCCL has no such way.
-So every now and then they are told that nobody answers them any more.
+A replica without a broken rank finishes its computation. One of its ranks may park first, and its
+peers then wait for it. With gloo the parked rank wakes them by ending its connections. NCCL has no
+such way. So the peers are told from time to time which ranks have parked.
 
-What is decided from the positions is not decided here (``controller.core.recovery.generations``).
+``controller.core.recovery.generations`` decides what follows from the positions.
 """
 
 from typing import Final
@@ -123,16 +123,16 @@ def checkpoint_limit_s(policy: Policy, task: TaskState) -> float:
     )
 
 
-def note_heard(task: TaskState, node: NodeId) -> None:
+def note_halt_answer(task: TaskState, node: NodeId) -> None:
     """The node has said something that it says only while it lives."""
     if task.lifecycle.parking:
-        task.lifecycle.parking.heard.add(node)
+        task.lifecycle.parking.answered_nodes.add(node)
 
 
 def note_loss(task: TaskState, node: NodeId) -> None:
-    """A rank is gone: its node may be dying too, until it is heard again."""
+    """A rank is gone: its node may be dying too, until its agent answers."""
     if task.lifecycle.parking:
-        task.lifecycle.parking.heard.discard(node)
+        task.lifecycle.parking.answered_nodes.discard(node)
 
 
 def settle_doubts(task: TaskState, generation: Generation | None) -> None:
@@ -173,7 +173,7 @@ def restart_parking_clock(turn: Turn, task: TaskState) -> None:
 def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:
     """Return the ranks of a parking task that should still say where they stand.
 
-    A new process that has not been heard of yet has nothing to lose: it is replaced. What is out of
+    A new process without a report yet has nothing to lose: it is replaced. What is out of
     contact is waited for elsewhere, as a node.
     """
     return [number for number, rank in task.ranks.items() if _is_awaited(turn, rank)]
@@ -196,12 +196,12 @@ def _is_awaited(turn: Turn, rank: RankState) -> bool:
 
 
 def has_doubtful_node(turn: Turn, task: TaskState) -> bool:
-    """Return whether a node in contact lost a rank and has not been heard since."""
+    """Return whether a node in contact lost a rank and has not answered since."""
     assert task.lifecycle.parking is not None
     return not task.lifecycle.parking.is_settled and any(
         not rank.is_alive
         and turn.state.nodes[rank.worker.node].contact.condition is NodeCondition.HEALTHY
-        and rank.worker.node not in task.lifecycle.parking.heard
+        and rank.worker.node not in task.lifecycle.parking.answered_nodes
         for rank in task.ranks.values()
     )
 

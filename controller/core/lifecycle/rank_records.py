@@ -15,7 +15,7 @@ from nodeagent.protocol.observations import (
 
 
 def note_observed(rank: RankState, observation: RankObservation) -> None:
-    """Keep what an observation says about the process itself; others judge what follows from it."""
+    """Record the facts of an observation about the process. Other modules judge them."""
     rank.is_seen = True
     match observation:
         case RankStarted():

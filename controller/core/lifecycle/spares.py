@@ -164,7 +164,7 @@ def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
     )  # fmt: skip
 
 
-def end_spare_preparation(task: TaskState) -> None:
+def end_wait_for_spares(task: TaskState) -> None:
     """The time to prepare is over: spares that are not ready are started with the generation."""
     task.spares.is_over = True
 

@@ -1,7 +1,7 @@
 """Start and stop of a task's ranks, level-based. The one writer of ``Stopping``.
 
-What a task should be is compared with what it is, so no module has to remember to start it. A task
-that waits starts once it has a target, all workers of the target are free, and their nodes are in
+The wanted state of each task is compared with its present state, so no module has to remember to
+start it. A waiting task starts once it has a target, all workers of the target are free, and their nodes are in
 contact. A stop ends when every rank is known to be gone: it exited, its launch failed, its node was
 lost, or the agent carried the stop out and no longer lists it.
 """

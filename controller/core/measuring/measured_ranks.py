@@ -71,10 +71,10 @@ def take_overdue_run(turn: Turn, timer: MeasurementOverdue) -> None:
 def compare_run(
     turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
 ) -> None:
-    """Compare what a node lists with what should live there.
+    """Compare the listed ranks of a node with the expected ones.
 
-    A rank that has trained and is not listed after a loss of contact has vanished. Where a stop was carried out,
-    what is not listed is gone, and what still is, is told again.
+    A rank that has trained and is not listed after a loss of contact has vanished. After a stop was
+    carried out, an unlisted rank is gone, and a listed rank gets the stop again.
     """
     measurement = turn.state.measurements.current
     run = measurement.run if measurement else None

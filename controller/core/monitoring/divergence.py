@@ -1,11 +1,11 @@
-"""A task that trains nonsense: its loss or gradient norm jumps, and stays.
+"""A task that diverges: its loss or gradient norm jumps, and stays high.
 
-The jump is committed already, and is the same on every rank: no process is at fault, and another one
-would train on with it. So nothing is restarted and nobody is halted. Operators get an incident, which
-ends when the figures come down; to go back to an older checkpoint is for them to decide.
+The jump is committed already and is the same on every rank. No process is at fault, and a new process
+would train on with the same state. So nothing is restarted or halted. Operators get an incident, which
+ends when the figures come down. Only an operator can decide to go back to an older checkpoint.
 
-A loss of Unicron's own loops that is not finite never comes here: it is not committed, its ranks raise
-an exception. What other programs print is committed by them, whatever it is.
+A loss that is not finite is never committed by Unicron's own loops: their ranks raise an exception.
+Other programs may print and commit any loss.
 """
 
 from controller.core.incidents.naming import hand_over

@@ -1,13 +1,12 @@
-"""Online statistical monitoring: a task that stalls, and who it waits for.
+"""Online statistical monitoring: a task that stalls, and the ranks that it waits for.
 
-Every committed iteration sets a timer for the next one (``controller.core.rules.pace`` says how long). When
-it fires the task stalls, and before anybody is woken the agents are asked where its ranks stand.
-The answers name the culprits (``controller.core.rules.hang``); they become evidence, and the recovery that
-handles every other fault replaces them. While a node of the task is out of contact nothing is
-concluded: its iterations may be going on unseen, and whether it is lost is judged elsewhere.
+Every committed iteration sets a timer for the next one (``controller.core.rules.pace``). When it fires,
+the task stalls. Before any rank is halted, agents inspect the ranks. The inspections name the culprits
+(``controller.core.rules.hang``). They become evidence, and the usual recovery replaces these ranks. While
+a node of the task is out of contact nothing is concluded: its iterations may go on unseen.
 
-Hangs on the way to the first iteration, and after the last one, are in ``controller.core.monitoring.start_and_end``. What is only slow is in ``controller.core.monitoring.slowness``, what trains nonsense in
-``controller.core.monitoring.divergence``.
+Not here: hangs before the first and after the last iteration (``start_and_end``), slow tasks
+(``slowness``), and diverging tasks (``divergence``), all in ``controller.core.monitoring``.
 """
 
 from controller.core.incidents.cures import name_symptoms

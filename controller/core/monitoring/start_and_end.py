@@ -1,21 +1,20 @@
 """Hangs outside of iterations: while a generation forms, and while it ends.
 
-Before its first iteration a rank is started, meets its peers and gets its state; after the last one it
-saves a checkpoint, waits until that is complete, and leaves. Nothing is committed meanwhile that
-could be overdue. So the ranks are looked at every ``Policy.look_interval_s``, and one that is stopped
-is named at once: it can't reach the next step, which the others wait in. How long the rest may take is known
-only from what it took before:
+Before its first iteration a rank is started, forms groups with its peers, and gets its state. After
+the last iteration it saves a checkpoint, waits until that is complete, and leaves. Meanwhile nothing
+is committed that could be overdue. So the ranks are inspected every ``Policy.look_interval_s``. A frozen
+rank is named at once: it can't reach the next step. All other limits follow from earlier durations:
 
-- a generation forms within ``stall_factor`` x what such transitions of the task took to start, form
-  and get the state, at least ``recovering_limit_s``; a process that goes on in it and keeps the others
-  waiting for ``slow_factor`` x that hangs. A new process may have to be loaded from nothing: it has
-  ``start_limit_s``, and so has every rank where the task has not gone through such a transition;
-- nothing tells how far the save after the last iteration is. It may take ``slow_factor`` x what an
-  iteration may that saves, and at least ``start_limit_s``; then a rank that keeps the others waiting hangs;
-- a rank that lives ``stop_limit_s`` after another one has left hangs.
+- Forming: ``stall_factor`` x the time that such transitions of the task took to start, form and get the
+  state, and at least ``recovering_limit_s``. A rank that makes its peers wait for ``slow_factor`` x that
+  hangs. A new process has ``start_limit_s``, since it may load everything first. So has every rank of
+  a task without such a transition.
+- The last save: ``slow_factor`` x the limit of a saving iteration, and at least ``start_limit_s``. After
+  that a rank that makes its peers wait hangs.
+- Leaving: a rank that lives ``stop_limit_s`` after another rank has left hangs.
 
-A culprit is replaced, as in a hang. One that is left over when others are done already has nothing
-to do any more, since nobody leaves before all is saved: it is ended, and its task is finished.
+A culprit is replaced, as in a hang. If other ranks are done, the remaining rank is ended instead, and
+its task is finished: no rank leaves before everything is saved.
 """
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence

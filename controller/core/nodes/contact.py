@@ -22,7 +22,7 @@ from controller.core.incidents.isolation import Outage, strand, withdraw
 from controller.core.incidents.naming import name_fault
 from controller.core.incidents.node_findings import forget_findings_of_agent
 from controller.core.instructions import ProbeNode
-from controller.core.lifecycle.parking import note_heard
+from controller.core.lifecycle.parking import note_halt_answer
 from controller.core.lifecycle.rank_records import note_broken, note_missing
 from controller.core.lifecycle.spares import lose_spare
 from controller.core.lifecycle.start_stop import lose_rank
@@ -53,7 +53,7 @@ from nodeagent.protocol.ids import NodeId
 
 
 def attach_node(turn: Turn, event: NodeAttached) -> None:
-    """A session with the node's agent began: adopt what lives there, end what should not."""
+    """A session with the node's agent began: adopt expected ranks, end all others."""
     node = turn.state.nodes[event.node]
     before, old_agent = node.contact.condition, node.contact.agent_id
     if before is not NodeCondition.HEALTHY:
@@ -110,7 +110,7 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     compare_run(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
-        note_heard(task, event.node)
+        note_halt_answer(task, event.node)
     note_progress(turn, node)
     _notice_vanished(turn, event)
     note_stragglers(turn, event.node)
@@ -231,7 +231,7 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 
 def _ask_others(turn: Turn, node: NodeState) -> None:
-    """Whoever was asked could not look, or is out of contact by now too: ask those who were not."""
+    """Ask further peers, since no peer that was asked could probe and is still in contact."""
     peers = peers_of(turn, node)
     has_answer = any(peer in node.inquiry.answers for peer in peers)
     if not has_answer and node.inquiry.open_probes.isdisjoint(peers):
@@ -315,7 +315,7 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
 def _incident_of_node(
     turn: Turn, node: NodeState, victims: list[TaskState], reason: str
 ) -> Incident:
-    """Return the one incident of the lost node; what was undecided about its tasks becomes it."""
+    """Return the one incident of the lost node. Undecided incidents of its tasks merge into it."""
     name = node.spec.node
     root = Evidence(
         kind="contact",
@@ -324,7 +324,7 @@ def _incident_of_node(
         node=name,
         task=None,
         global_rank=None,
-        summary=f"node {name} was last heard of at {node.contact.lost_contact_at:.1f} s",
+        summary=f"node {name} last sent a message at {node.contact.lost_contact_at:.1f} s",
     )
     undecided = [
         incident

@@ -1,6 +1,7 @@
-"""What lives on a node, as its agent lists it, compared with what should.
+"""Compares the ranks that an agent lists with the expected ranks of its node.
 
-Strays are ended, what is missing is noted, and what may have been lost with a connection is told again.
+Strays are ended, missing ranks are noted, and orders that a lost connection may have dropped are sent
+again.
 The one writer of ``Inventory``.
 """
 
@@ -22,7 +23,7 @@ from nodeagent.protocol.messages import RankStatus
 def compare_inventory(
     turn: Turn, node: NodeId, ranks: tuple[RankStatus, ...], *, is_attach: bool
 ) -> None:
-    """Compare what lives on ``node`` with what should: end strays, note the missing.
+    """Compare the listed ranks of ``node`` with the expected ones: end strays, note missing ranks.
 
     On an attach, ranks that should have been started but were not are asked for again, and so is
     a stop that is still wanted: the commands may have been lost with the connection.
@@ -58,7 +59,7 @@ def compare_inventory(
 def _pursue_stop(
     turn: Turn, task: TaskState, node: NodeId, missing: list[int], *, is_attach: bool
 ) -> None:
-    """Where a stop was carried out, what is not listed is gone, and what still is, is told again."""
+    """After a stop, unlisted ranks are gone. Listed ranks get the stop again."""
     if node in task.stopping.stopped_nodes:
         for number in missing:
             lose_rank(turn, task, number)

@@ -1,13 +1,13 @@
 """One generation after another in the same processes: when a task parks, and with whom it goes on.
 
-Level-based, after every event. A task that trains somewhere else than it is to be is parked at the
-end of its iteration. A parked task whose ranks have all said where they stand, and whose fault has a
-name, goes on at once; ``controller.core.recovery.next_target`` says where. How the iteration is finished is decided in
-``controller.core.rules.regroup.next_generation``.
+Level-based, after every event. A task that does not train at its target is parked at the end of its
+iteration. A parked task continues once all its ranks have reported their positions and its fault has a
+name. ``controller.core.recovery.next_target`` says where, and
+``controller.core.rules.regroup.next_generation`` how the iteration is finished.
 
-A task whose next layout has another tp or pp, or that would leave some part of the state with nobody,
-stops with a checkpoint instead and starts from it (``controller.core.lifecycle.start_stop``). So does one that
-can't recover in process; after a fault all its processes are started anew, from disk.
+A task stops with a checkpoint instead, and starts from it, if its next layout has another tp or pp, or
+if some part of its state would be lost (``controller.core.lifecycle.start_stop``). So does a task that
+can't recover in process: after a fault all its processes start anew, from disk.
 """
 
 import functools

@@ -1,14 +1,14 @@
-"""Where a parked task goes on, and whether waiting for that is of any use.
+"""Where a parked task continues, and whether waiting for that place makes sense.
 
-It goes on where it is to be (``TaskState.target``). While that is not decided, it goes on with what it has:
-as before, or with the replicas that its ranks still make; if they make none, or too few, with processes
-that wait beside it, where ranks and memory have the state. Where other tasks are still to free workers that it
-needs, it waits ``Policy.capacity_limit_s`` for them, and then goes on with the replicas that stay. A task
-whose model is to be divided anew first goes on as it is, so that it can save its state.
+It continues at its target. Without a target it continues with its present ranks: as before, or with the
+whole replicas that remain. If too few remain, spares join, provided that ranks and memory have the
+state. If other tasks still hold workers of the target, it waits ``Policy.capacity_limit_s`` for them,
+and then continues with the replicas that stay. A task that gets another tp or pp first continues as it
+is, so that it can save its state.
 
-Waiting leads nowhere where nobody is left who can go on, where nobody is asked to decide, or where two
-tasks each hold what the other is to get. Such a task gives its workers back and starts from its
-checkpoint. How the next generation is begun is in ``controller.core.recovery.generations``.
+Waiting is pointless if no rank can continue, if no operator will decide, or if two tasks hold each
+other's workers. Such a task gives its workers back and starts from its checkpoint.
+``controller.core.recovery.generations`` begins the next generation.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What the core remembers of drills: what operators broke on purpose."""
+"""The core's memory of drills: faults that operators staged on purpose."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever happened. Checked in tests, simulation and drills."""
+"""Invariants that hold after every event. Checked in tests, simulation and drills."""
 
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import (

@@ -1,4 +1,4 @@
-"""What the core remembers of a plan: a division of the workers, and what became of it."""
+"""The core's memory of a plan: a division of the workers, and its decision."""
 
 from dataclasses import dataclass, field
 

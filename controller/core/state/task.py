@@ -1,4 +1,4 @@
-"""What the core remembers of a task: what it is, its generation, and its records.
+"""The core's memory of a task: its specification, its generation, and its records.
 
 ``TaskState`` itself holds the present generation. The records, each with a writer of its own, are
 in ``task_records``. Derived facts are properties, so that nothing has to be kept in step.
@@ -47,10 +47,11 @@ class TaskSpec:
             log at most, and starts anew after every fault.
         start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
         stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
-        hang_limit_s: An iteration that takes less is never overdue, whatever the others took.
+        hang_limit_s: An iteration that takes less is never overdue.
         long_intervals: The iteration after a multiple of one of these does something else besides:
             it saves a checkpoint, or evaluates.
-        has_floor: Whether its iterations are slowed down to be watched: they do not tell what it achieves.
+        has_floor: Whether its iterations are slowed down to be watched. Then they are no measure of
+            its throughput.
     """
 
     task: TaskId

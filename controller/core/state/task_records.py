@@ -43,7 +43,7 @@ class Parking:
     """Whether ranks park with complete in-memory checkpoints: not all state stays at the target."""
     left: set[int] = field(default_factory=set)
     """Parked ranks that other ranks of their replica no longer wait for."""
-    heard: set[NodeId] = field(default_factory=set)
+    answered_nodes: set[NodeId] = field(default_factory=set)
     """Nodes that have sent a message since they last lost a rank: these nodes live."""
     is_settled: bool = False
     """Enough time has passed for a message from each node that lost a rank."""

@@ -230,7 +230,7 @@ def test_a_lost_node_leaves_a_plan_that_waits_for_a_decision() -> None:
 def test_waf_now_of_a_waiting_plan_follows_the_survivors() -> None:
     world = training_world(is_auto_heal=False)
     world.lose_node("n2")
-    world.run_until(lambda: bool(world.machine.state.plans))
+    world.run_until(lambda: bool(world.machine.state.plans.all))
     [plan] = view_of(world).plans
     assert plan.waf_now == 5.9e9  # gpt-b alone: the fault has stopped gpt-a
     assert plan.waf_after == pytest.approx(1.5 * 18.9e9 + 3.6e9)

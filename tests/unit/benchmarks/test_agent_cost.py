@@ -1,4 +1,4 @@
-"""What the benchmark of the agent's cost makes of what ranks tell."""
+"""The benchmark of the agent's cost computes its figures from rank reports."""
 
 import pytest
 from paired.ratio import Ratio

@@ -1,4 +1,4 @@
-"""What the recovery benchmark makes of what its runs write, and of results that it has."""
+"""The recovery benchmark computes its figures from run records and from earlier results."""
 
 import json
 from collections.abc import Callable

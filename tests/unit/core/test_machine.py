@@ -415,7 +415,7 @@ def test_equal_events_give_equal_decisions(world: World) -> None:
 
 
 def test_an_initial_size_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="want 8 workers, 6 are available"):
+    with pytest.raises(ValueError, match="need 8 workers, 6 are available"):
         demo_machine(num_nodes=3)
 
 

@@ -1,4 +1,4 @@
-"""What is one fault, by whomever it was noticed and when; and what a task alone says of hardware."""
+"""One fault is one incident from every source and at every time; hardware named by a task alone."""
 
 from controller.core.events import DrillRequested, Observed, UncordonRequested
 from controller.core.incidents.cures import note_broken_hardware

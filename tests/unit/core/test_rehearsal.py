@@ -1,4 +1,4 @@
-"""What-if on a state: what is answered is what the core then proposes, and asking changes nothing."""
+"""What-if on a state: the answer equals the later proposal, and the state does not change."""
 
 import copy
 

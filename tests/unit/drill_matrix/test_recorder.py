@@ -1,4 +1,4 @@
-"""What the matrix keeps of what the controller says."""
+"""The recorder of the drill matrix keeps announcements."""
 
 from controller.core.instructions import Announce, Level
 from controller.drill_matrix.recorder import DrillRecorder

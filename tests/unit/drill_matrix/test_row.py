@@ -1,4 +1,4 @@
-"""Rows of the matrix: what agrees, and what is said where it does not."""
+"""Rows of the matrix: agreement, and the words for each difference."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Watching processes: what is stored at an exit, in which order, and what is left behind."""
+"""Watching processes: the records of an exit, their order, and the remaining files."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""``unicron profile measure``: what is asked, what is shown, and what a mistake is told as."""
+"""``unicron profile measure``: requests, output, and errors in one line."""
 
 import asyncio
 import contextlib

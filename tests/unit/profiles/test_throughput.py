@@ -1,4 +1,4 @@
-"""Throughput tables: what they answer, and what they refuse."""
+"""Throughput tables: lookups and refusals."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""The settings file: what it sets, and one clear line about what is wrong in it."""
+"""The settings file: settings, and one clear line for each mistake."""
 
 import json
 from dataclasses import fields

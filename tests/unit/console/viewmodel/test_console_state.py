@@ -1,4 +1,4 @@
-"""The reducer: what is kept, what is dropped, and what an action becomes."""
+"""The reducer keeps the newest views, drops old ones, and follows each action to its effect."""
 
 from dataclasses import replace
 

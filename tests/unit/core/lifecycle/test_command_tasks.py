@@ -195,7 +195,7 @@ def test_one_that_prints_nothing_runs_once_its_processes_have_lived_for_a_while(
     assert "has printed no iteration" in cluster.task.lifecycle.note
 
 
-def test_a_start_that_is_not_heard_of_is_no_life() -> None:
+def test_a_start_without_a_report_is_no_life() -> None:
     cluster = Cluster()
     cluster.fire(CommandLives)
     assert cluster.phase == "starting"

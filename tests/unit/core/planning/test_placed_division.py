@@ -1,4 +1,4 @@
-"""Divisions that have no placement: what is taken instead, and what operators read about it."""
+"""Divisions without a placement: the next best division, and its announcement."""
 
 from controller.core.machine import Machine
 from controller.core.planning.placed_division import divide

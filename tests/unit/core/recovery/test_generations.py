@@ -1,4 +1,4 @@
-"""Recovery without restarting survivors: who goes on, where, how fast, and what it costs."""
+"""Recovery without restarting survivors: processes, places, durations and costs."""
 
 from dataclasses import replace
 
@@ -315,7 +315,7 @@ def test_a_stage_without_survivors_is_restored_from_memory() -> None:
 
 
 def resume_after_a_refusal(world: World) -> Resume:
-    """Both ranks of tp rank 0 of gpt-b refuse what they were given; return what follows."""
+    """Let both ranks of tp rank 0 of gpt-b refuse their state; return the world afterwards."""
     world.run_until(lambda: all(rank.joined for rank in task(world, B).ranks.values()))
     generation = task(world, B).generation
     for number in (0, 2):

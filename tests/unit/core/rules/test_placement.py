@@ -1,4 +1,4 @@
-"""Placements on small clusters: what is kept, what makes room, and what can't be placed."""
+"""Placements on small clusters: kept ranks, moved ranks, and impossible problems."""
 
 from controller.core.rules.placement import Placement, Unplaceable, Worker, place, runs_of
 from nodeagent.protocol.ids import NodeId, TaskId

@@ -1,4 +1,4 @@
-"""Transitions: what they are called, what their steps took, and what is expected next time."""
+"""Transitions: kinds, durations of their steps, and predictions."""
 
 import pytest
 

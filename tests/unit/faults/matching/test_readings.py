@@ -1,4 +1,4 @@
-"""What is remembered of lines is what reading them again would find."""
+"""Remembered readings equal a new reading of the same lines."""
 
 import json
 import random

@@ -64,7 +64,7 @@ class OneRank:
         return self.process.is_foreign and pid == PID
 
 
-class Desk:
+class FakeOwner:
     """A hub, the rank that it serves, and the rank's end of a connection."""
 
     def __init__(self, directory: Path) -> None:
@@ -87,10 +87,10 @@ class Desk:
 
 
 @pytest.fixture
-def operator_actions(tmp_path: Path) -> Iterator[Desk]:
-    operator_actions = Desk(tmp_path)
-    yield operator_actions
-    operator_actions.outbox.close()
+def owner(tmp_path: Path) -> Iterator[FakeOwner]:
+    owner = FakeOwner(tmp_path)
+    yield owner
+    owner.outbox.close()
 
 
 class Connection:
@@ -134,10 +134,8 @@ class Connection:
         await asyncio.get_running_loop().sock_sendall(self._end, encode(message))
 
 
-def iterations(operator_actions: Desk) -> list[int]:
-    reports = [
-        Report.model_validate_json(held.line) for held in operator_actions.outbox.outbox.after(0)
-    ]
+def iterations(owner: FakeOwner) -> list[int]:
+    reports = [Report.model_validate_json(held.line) for held in owner.outbox.outbox.after(0)]
     return [one.observation.iteration for one in reports if isinstance(one.observation, RankDone)]
 
 
@@ -145,99 +143,101 @@ def halt(generation: int) -> Halt:
     return Halt(generation=Generation(generation), broken=[3])
 
 
-async def test_untroubled_rank_is_told_nothing(operator_actions: Desk) -> None:
-    async with operator_actions.connection() as connection:
+async def test_untroubled_rank_is_told_nothing(owner: FakeOwner) -> None:
+    async with owner.connection() as connection:
         assert await connection.hello(1, 0) == []
 
 
-async def test_halted_generation_hears_it_at_every_connection(operator_actions: Desk) -> None:
-    operator_actions.outbox.request_halt(TASK, halt(1))
+async def test_halted_generation_hears_it_at_every_connection(owner: FakeOwner) -> None:
+    owner.outbox.request_halt(TASK, halt(1))
     for _ in range(2):
-        async with operator_actions.connection() as connection:
+        async with owner.connection() as connection:
             assert await connection.hello(1, 0) == ["halt"]
             assert await connection.report(1, 0) == []
 
 
 async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(
-    operator_actions: Desk,
+    owner: FakeOwner,
 ) -> None:
     """It reached the rank before it had become part of that generation, and may be ignored."""
-    operator_actions.process.rename(2, 1)
-    async with operator_actions.connection() as connection:
+    owner.process.rename(2, 1)
+    async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["join"]
-        operator_actions.outbox.request_halt(TASK, halt(2))
-        operator_actions.hub.halt(PID, halt(2))
+        owner.outbox.request_halt(TASK, halt(2))
+        owner.hub.halt(PID, halt(2))
         assert await connection.report(1, 0) == ["halt"]
         assert await connection.hello(2, 1) == ["halt"]
 
 
-async def test_rank_that_was_renamed_unheard_is_told_at_its_hello(operator_actions: Desk) -> None:
-    operator_actions.outbox.request_halt(TASK, halt(1))
-    operator_actions.process.rename(2, 1)
-    async with operator_actions.connection() as connection:
+async def test_rank_that_was_renamed_without_its_knowledge_gets_the_order_at_its_hello(
+    owner: FakeOwner,
+) -> None:
+    owner.outbox.request_halt(TASK, halt(1))
+    owner.process.rename(2, 1)
+    async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["halt", "join"]
         assert await connection.hello(2, 1) == []
 
 
-async def test_halt_of_the_new_generation_comes_after_the_join(operator_actions: Desk) -> None:
-    operator_actions.process.rename(2, 1)
-    operator_actions.outbox.request_halt(TASK, halt(2))
-    async with operator_actions.connection() as connection:
+async def test_halt_of_the_new_generation_comes_after_the_join(owner: FakeOwner) -> None:
+    owner.process.rename(2, 1)
+    owner.outbox.request_halt(TASK, halt(2))
+    async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["join", "halt"]
 
 
-async def test_request_reaches_the_process_whatever_it_calls_itself(operator_actions: Desk) -> None:
-    async with operator_actions.connection() as connection:
+async def test_request_reaches_the_process_whatever_it_calls_itself(owner: FakeOwner) -> None:
+    async with owner.connection() as connection:
         await connection.hello(1, 0)
-        operator_actions.hub.join(PID, operator_actions.process.rename(2, 1))
-        operator_actions.hub.halt(PID, halt(2))
-        operator_actions.hub.stop_at_boundary(PID)
-        assert operator_actions.hub.break_rank(PID, RankFault(kind="raise"))
+        owner.hub.join(PID, owner.process.rename(2, 1))
+        owner.hub.halt(PID, halt(2))
+        owner.hub.stop_at_boundary(PID)
+        assert owner.hub.break_rank(PID, RankFault(kind="raise"))
         asked = ["join", "halt", "stop_at_boundary", "break_rank"]
         assert await connection.report(1, 0) == asked
-    assert not operator_actions.hub.break_rank(PID, RankFault(kind="raise"))
+    assert not owner.hub.break_rank(PID, RankFault(kind="raise"))
 
 
-async def test_hello_of_a_name_in_between_brings_no_second_join(operator_actions: Desk) -> None:
-    async with operator_actions.connection() as connection:
+async def test_hello_of_a_name_in_between_brings_no_second_join(owner: FakeOwner) -> None:
+    async with owner.connection() as connection:
         await connection.hello(1, 0)
-        operator_actions.hub.join(PID, operator_actions.process.rename(2, 1))
-        operator_actions.hub.join(PID, operator_actions.process.rename(3, 0))
+        owner.hub.join(PID, owner.process.rename(2, 1))
+        owner.hub.join(PID, owner.process.rename(3, 0))
         assert await connection.hello(2, 1) == ["join", "join"]
         assert await connection.hello(3, 0) == []
 
 
 async def test_stop_of_an_older_generation_does_not_reach_the_new_one(
-    operator_actions: Desk,
+    owner: FakeOwner,
 ) -> None:
-    operator_actions.outbox.advance(MarkScope.DRAIN, TASK, 1)
-    operator_actions.process.rename(2, 1)
-    async with operator_actions.connection() as connection:
+    owner.outbox.advance(MarkScope.DRAIN, TASK, 1)
+    owner.process.rename(2, 1)
+    async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["join"]
-        operator_actions.outbox.advance(MarkScope.DRAIN, TASK, 2)
+        owner.outbox.advance(MarkScope.DRAIN, TASK, 2)
         assert await connection.hello(2, 1) == ["stop_at_boundary"]
 
 
 async def test_reports_before_and_after_a_second_hello_are_one_sequence(
-    operator_actions: Desk,
+    owner: FakeOwner,
 ) -> None:
-    async with operator_actions.connection() as connection:
+    async with owner.connection() as connection:
         await connection.hello(1, 0)
-        operator_actions.process.rename(2, 1)
+        owner.process.rename(2, 1)
         await connection.report(1, 0)
         await connection.hello(2, 1)
-    assert iterations(operator_actions) == [1, 2, 3]
-    assert operator_actions.outbox.outbox.mark(MarkScope.INTAKE, BORN.process(PID)) == 3
-    async with operator_actions.connection() as connection:
+    assert iterations(owner) == [1, 2, 3]
+    assert owner.outbox.outbox.mark(MarkScope.INTAKE, BORN.process(PID)) == 3
+    async with owner.connection() as connection:
         await connection.hello(2, 1)
         await connection.repeat(2, 1)
-    assert iterations(operator_actions) == [1, 2, 3, 4]
+    assert iterations(owner) == [1, 2, 3, 4]
 
 
-async def test_rank_of_another_run_is_answered_and_told_nothing(operator_actions: Desk) -> None:
-    operator_actions.outbox.request_halt(TASK, halt(1))
-    operator_actions.process.rename(2, 1)
-    operator_actions.process.is_foreign = True
-    async with operator_actions.connection() as connection:
+async def test_rank_of_another_run_is_answered_and_told_nothing(owner: FakeOwner) -> None:
+    owner.outbox.request_halt(TASK, halt(1))
+    owner.process.rename(2, 1)
+    owner.process.is_foreign = True
+    async with owner.connection() as connection:
         assert await connection.hello(1, 0) == []
-    assert iterations(operator_actions) == []
+    assert iterations(owner) == []

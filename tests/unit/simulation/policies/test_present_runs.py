@@ -1,4 +1,4 @@
-"""Rehearsals on a real cluster: they begin with what is there, and what can't be rehearsed is told in one line."""
+"""Rehearsals on a real cluster begin with its present state; refusals are one line."""
 
 import json
 from dataclasses import replace

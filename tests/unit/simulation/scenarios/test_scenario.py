@@ -1,4 +1,4 @@
-"""Scenarios: what is shipped, what may be left out, and what is wrong with one."""
+"""Scenarios: shipped files, defaults, and mistakes."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lookup table in the running core: what comes next has been looked up, and what it changes to."""
+"""The lookup table in the running core: next events are looked up, with their divisions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Which replicas a task still has, and what they are without the others."""
+"""The whole replicas that a task still has after a loss."""
 
 from controller.core.rules.placement import Placement, Worker
 from controller.core.rules.regroup.replicas import (
