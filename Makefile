@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: help install dev demo test thorough lint format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo test thorough lint prose format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -56,6 +56,9 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks/*.py
 	$(BIN)/lint-imports
+
+prose: $(VENV)/.dev ## Count sentences that are hard to read (ARGS="--list controller")
+	@$(BIN)/python tools/prose.py $(ARGS)
 
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
