@@ -3,6 +3,7 @@
 An event passes the rooms in this order. Begin with ``machine``.
 
 ``machine``               the one entry: ``Machine.handle(event) -> instructions``.
+``sweeps``                the table of passes over the state after every event.
 ``events``                input of the core; ``instructions``, its output; ``timers``.
 ``state``                 what the core remembers, and the ``Turn`` that one event is handled in.
 ``observation_intake``    what agents report, taken into the state.

@@ -1,12 +1,14 @@
-"""The one door of the core: ``Machine.handle(event) -> instructions``.
+"""The one entry of the core: ``Machine.handle(event) -> instructions``.
 
 Synchronous, total and deterministic. Equal events in equal order give equal instructions, so a
 journal replayed through a new machine rebuilds its state exactly. It never raises for anything
-that the world can do; ``InvariantViolationError`` is our own bug.
+that the world can do. ``InvariantViolationError`` is our own bug; its text tells the last events of
+the task or node.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller.core.events import (
     CommandFailed,
@@ -31,7 +33,6 @@ from controller.core.events import (
 )
 from controller.core.incidents.cures import settle, take_hangs
 from controller.core.incidents.evidence_intake import take_evidence
-from controller.core.incidents.resolution import close_cured_incidents
 from controller.core.instructions import Instruction
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
 from controller.core.lifecycle.parking import (
@@ -40,23 +41,13 @@ from controller.core.lifecycle.parking import (
     note_halt_answer,
     wake_replica_peers,
 )
-from controller.core.lifecycle.spares import (
-    drop_useless_spares,
-    end_wait_for_spares,
-    lose_unseen_spares,
-)
-from controller.core.lifecycle.start_stop import (
-    leave_behind_unreachable,
-    note_stop,
-    start_what_can_start,
-    stop,
-)
+from controller.core.lifecycle.spares import end_wait_for_spares, lose_unseen_spares
+from controller.core.lifecycle.start_stop import note_stop, stop
 from controller.core.measuring.measured_ranks import (
     note_run_failure,
     note_run_stop,
     take_overdue_run,
 )
-from controller.core.measuring.sizes import advance_measurement
 from controller.core.monitoring.stalls import take_timer
 from controller.core.monitoring.start_and_end import take_inspection_due, take_late_start
 from controller.core.nodes.contact import (
@@ -68,20 +59,20 @@ from controller.core.nodes.contact import (
 )
 from controller.core.observation_intake import observe
 from controller.core.outlook import outlook
-from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
-from controller.core.recovery.generations import continue_parked, park_what_moves
 from controller.core.requests.operator_requests import take_request
 from controller.core.rules.evidence import Evidence, EvidenceKind
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.planner.lookup import LookupTable, Outlook
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import ClusterState
+from controller.core.state.invariants import check_invariants
 from controller.core.state.node import NodeSpec, NodeState
 from controller.core.state.phases import InvariantViolationError, TaskPhase
 from controller.core.state.task import TaskSpec, TaskState
 from controller.core.state.task_records import Assignment, RegroupLimits, Target
 from controller.core.state.turn import Turn
 from controller.core.succession import take_over
+from controller.core.sweeps import num_finished, run_sweeps
 from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
@@ -102,6 +93,11 @@ from controller.core.timers import (
 from nodeagent.protocol.ids import TaskId
 from profiles.faults.excerpt import classify_excerpt
 
+_NUM_REMEMBERED: Final = 500
+"""Events that are kept for the story of a broken promise: some minutes of a small cluster."""
+_NUM_TOLD: Final = 10
+_MAX_LINE: Final = 200
+
 
 class Machine:
     """The controller's decisions over one cluster.
@@ -111,6 +107,7 @@ class Machine:
         policy: What operators decided in advance.
         table: Divisions that were found before they are wanted. It saves time and is of no other
             consequence, so it is not part of the state: replace it at will between events.
+        is_checked: Whether invariants and sweeps are checked after every event; for tests.
     """
 
     def __init__(
@@ -127,46 +124,60 @@ class Machine:
             nodes={node.node: NodeState(spec=node) for node in nodes},
             tasks=_place_at_start(nodes, tasks),
         )
+        self.is_checked = False
         self._num_events = 0
-        classify_excerpt(
-            ""
-        )  # reads the catalogue of faults now: the first fault must not wait for it
+        self._newest: deque[Event] = deque(maxlen=_NUM_REMEMBERED)
+        # Reads the catalogue of faults now: the first fault must not wait for it.
+        classify_excerpt("")
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take in one event and return what is to be done about it, in order."""
+        """Take in one event and return what is to be done about it, in order.
+
+        Raises:
+            InvariantViolationError: The events have a gap, or the core has a bug.
+        """
+        # A gap would rebuild another state than the one that the journal tells of, and would not show.
         if event.number != self._num_events + 1:
             raise InvariantViolationError(
                 f"event {event.number} follows event {self._num_events}: the journal has a gap"
             )
         self._num_events = event.number
+        self._newest.append(event)
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at, table=self.table)
-        num_finished = self._num_finished()
-        self._dispatch(turn, event)
-        make_requested_plans(turn)
-        leave_behind_unreachable(turn)
-        if self._num_finished() > num_finished:
-            reconsider(turn, trigger="a finished task", seen="a task has finished")
-        advance_measurement(turn)
-        drop_useless_spares(turn)
-        park_what_moves(turn)
-        continue_parked(turn)
-        if make_requested_plans(turn):  # a cause that was named just now
-            park_what_moves(turn)
-            continue_parked(turn)
-        start_what_can_start(turn)
-        advance_plan(turn)
-        close_cured_incidents(turn)
+        turn.num_finished_before = num_finished(turn)
+        try:
+            # The event's own room only records it. Consequences follow from the state, in the sweeps: an
+            # event in the middle of a recovery needs no case of its own then.
+            self._dispatch(turn, event)
+            run_sweeps(turn, is_checked=self.is_checked)
+            if self.is_checked:
+                check_invariants(self.state)
+        except InvariantViolationError as error:
+            error.story = self._story(error.subjects)
+            raise
         return turn.instructions
+
+    def _story(self, subjects: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the last events that name one of the subjects, oldest first; all where none does."""
+        # Searching in the text finds a name at any depth of an event. It is slow, and runs once.
+        told = [(event, repr(event.body)) for event in self._newest]
+        named = [
+            (event, text)
+            for event, text in told
+            if any(f"'{subject}'" in text for subject in subjects)
+        ]
+        return tuple(
+            f"event {event.number} at {event.at:.3f} s: {text[:_MAX_LINE]}"
+            for event, text in (named or told)[-_NUM_TOLD:]
+        )
 
     def outlook(self) -> Outlook:
         """Return what the planner may be asked next; see ``controller.core.rules.planner.lookup``."""
         return outlook(Turn(self.state, self.policy, cause=self._num_events, at=0.0))
 
-    def _num_finished(self) -> int:
-        return sum(task.lifecycle.phase is TaskPhase.FINISHED for task in self.state.tasks.values())
-
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body
+        # Total over the union: mypy reports an event without a case.
         match body:
             case ControllerStarted():
                 take_over(turn, body)
@@ -184,6 +195,7 @@ class Machine:
                 _note_stop(turn, body)
             case HaltCarriedOut():
                 task = turn.state.tasks.get(body.task)
+                # An older generation's answer says nothing about a rank that was lost since.
                 if task and body.generation == task.generation:
                     note_halt_answer(task, body.node)
             case CommandFailed():
@@ -240,19 +252,23 @@ def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
 
 
 def _note_failure(turn: Turn, event: CommandFailed) -> None:
-    """A refused start is evidence; whatever is unknown is asked for again at the next attach."""
+    """Take a refused start as a launch fault.
+
+    If the outcome is unknown, nothing is done: missing ranks are requested when the node attaches again.
+    """
     turn.announce(
         "warning", "command_failed", event.node, f"{event.command} of {event.task}: {event.error}"
     )
     task = turn.state.tasks.get(event.task)
     if task is None and event.command == "start":
         note_run_failure(turn, event.task, event.generation, event.node, event.error)
+    # A lost answer is no refusal: the ranks may have started.
     if event.is_outcome_unknown or task is None or event.generation != task.generation:
         return
     if event.command != "start":
         return
     lose_unseen_spares(turn, task, event.node, event.error)
-    # On a node where processes only wait nothing is missing for training.
+    # A node with spares alone: training does not need its processes.
     has_ranks = any(worker.node == event.node for worker in task.placement)
     if has_ranks and task.lifecycle.phase is TaskPhase.STARTING:
         take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
@@ -270,6 +286,7 @@ def _fire(turn: Turn, timer: Timer) -> None:
             take_overdue_run(turn, timer)
         case _:
             task = turn.state.tasks[timer.task]
+            # Timers are never cancelled. A timer of an older generation has lost its meaning.
             if task.generation == timer.generation:
                 _fire_of_task(turn, task, timer)
 
@@ -303,9 +320,10 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:
-    """Not all ranks have parked in time: no boundary is waited for, and no rank twice."""
+    """Not all ranks have parked in time: halt at once, and after a second limit take them for hung."""
     if task.lifecycle.parking is None:
         return
+    # The boundary may never come: a rank of the generation may be lost without a trace yet.
     if task.lifecycle.parking.at_boundary:
         halt(turn, task)
     else:

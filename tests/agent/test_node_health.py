@@ -76,7 +76,10 @@ async def test_finding_is_kept_for_a_controller_that_is_away(
     async with node.controller() as controller:
         await controller.welcome()
     append(kernel_log, XID)
-    await until(lambda: "finding: probe=kernel log sign=message" in node.log, "the finding in the agent's log")
+    await until(
+        lambda: "finding: probe=kernel log sign=message" in node.log,
+        "the finding in the agent's log",
+    )
     async with node.controller() as controller:
         await until(lambda: len(messages(controller)) == 1, "the finding")
 

@@ -10,7 +10,23 @@ from typing import Final, TypeVar
 
 
 class InvariantViolationError(Exception):
-    """Our own bug: the core was about to do what it promises never to do."""
+    """Our own bug: the core was about to break a promise.
+
+    Attributes:
+        subjects: Names of the tasks, nodes, incidents or plans that the promise is about.
+        story: The last events that name a subject, one line each; ``Machine`` adds them.
+    """
+
+    def __init__(self, text: str, *subjects: str) -> None:
+        super().__init__(text)
+        self.subjects = subjects
+        self.story: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [super().__str__()]
+        if self.story:
+            lines += [f"last events of {', '.join(self.subjects) or 'the cluster'}:", *self.story]
+        return "\n  ".join(lines)
 
 
 class NodeCondition(StrEnum):
@@ -125,5 +141,5 @@ def advance(
         InvariantViolationError: The table does not allow the change; the text names ``who``.
     """
     if then not in changes[now]:
-        raise InvariantViolationError(f"{who} can't go from {now} to {then}")
+        raise InvariantViolationError(f"{who} can't go from {now} to {then}", who)
     return then

@@ -30,6 +30,7 @@ class Turn:
         table: Divisions that were found before the event; it is never of consequence what is in it.
         instructions: What has been caused so far, in order.
         plan_requests: Plans that are wanted and not made yet.
+        num_finished_before: Tasks that had finished before the event.
     """
 
     state: ClusterState
@@ -39,6 +40,7 @@ class Turn:
     table: LookupTable = field(default_factory=LookupTable)
     instructions: list[Instruction] = field(default_factory=list)
     plan_requests: list[PlanRequest] = field(default_factory=list)
+    num_finished_before: int = 0
 
     def emit(self, instruction: Instruction) -> None:
         """Add an instruction."""

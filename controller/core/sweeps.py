@@ -1,0 +1,179 @@
+"""The sweeps over the state after every event: a table, and the pass that runs it.
+
+An event is first taken in by the room of its subject, which records facts and opens incidents. Then the
+sweeps compare the present state with the wanted state and cause the instructions. They are
+level-based: a sweep with nothing to do changes nothing, so an event needs no list of its consequences.
+
+Each sweep states which sweeps must have run before it, and which instructions it may emit. Tests check
+both: the order of the table against ``needs``, and every emitted instruction against ``may_emit``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.core.incidents.resolution import close_cured_incidents
+from controller.core.instructions import (
+    Announce,
+    DropRendezvous,
+    HaltRanks,
+    Instruction,
+    PrepareSpares,
+    RecordIterations,
+    SetTimer,
+    StartRanks,
+    StopRanks,
+)
+from controller.core.lifecycle.spares import drop_useless_spares
+from controller.core.lifecycle.start_stop import leave_behind_unreachable, start_what_can_start
+from controller.core.measuring.sizes import advance_measurement
+from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
+from controller.core.recovery.generations import continue_parked, park_what_moves
+from controller.core.state.phases import InvariantViolationError, TaskPhase
+from controller.core.state.turn import Turn
+
+_PLAN: Final = frozenset[type[Instruction]]({Announce, DropRendezvous, SetTimer, StopRanks})
+_PARK: Final = frozenset[type[Instruction]](
+    {Announce, HaltRanks, PrepareSpares, SetTimer, StopRanks}
+)
+_CONTINUE: Final = frozenset[type[Instruction]](
+    {Announce, DropRendezvous, HaltRanks, SetTimer, StartRanks, StopRanks}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One pass over the state.
+
+    Attributes:
+        name: Its name in the table.
+        run: The function that runs it.
+        needs: Sweeps that must have run before it.
+        why: What goes wrong if it runs earlier.
+        may_emit: Types of the instructions that it may cause.
+    """
+
+    name: str
+    run: Callable[[Turn], object]
+    needs: frozenset[str]
+    why: str
+    may_emit: frozenset[type[Instruction]] = field(repr=False)
+
+
+def num_finished(turn: Turn) -> int:
+    """Return how many tasks have finished; ``plan after a finish`` compares it."""
+    return sum(task.lifecycle.phase is TaskPhase.FINISHED for task in turn.state.tasks.values())
+
+
+def _plan_after_finish(turn: Turn) -> None:
+    # Workers of a finished task are free: that alone is a reason for a new plan.
+    if num_finished(turn) > turn.num_finished_before:
+        reconsider(turn, trigger="a finished task", seen="a task has finished")
+
+
+def _act_on_named_causes(turn: Turn) -> None:
+    # A parked task may have got its cause, and so a plan, only in ``continue``. Without this second
+    # pass the task would stay parked until the next event.
+    if make_requested_plans(turn):
+        park_what_moves(turn)
+        continue_parked(turn)
+
+
+SWEEPS: Final = (
+    Sweep(
+        "plan",
+        make_requested_plans,
+        frozenset(),
+        "it is the first: the event may have requested a plan, and every later sweep follows targets",
+        _PLAN,
+    ),
+    Sweep(
+        "leave behind",
+        leave_behind_unreachable,
+        frozenset({"plan"}),
+        "a plan may have taken a task away from an unreachable node",
+        _PLAN,
+    ),
+    Sweep(
+        "plan after a finish",
+        _plan_after_finish,
+        frozenset({"plan"}),
+        "a plan that was requested for another reason already counts the free workers",
+        _PLAN,
+    ),
+    Sweep(
+        "measurement",
+        advance_measurement,
+        frozenset({"plan", "plan after a finish"}),
+        "a measurement must not take workers that a plan has just assigned",
+        _PLAN | {StartRanks, RecordIterations},
+    ),
+    Sweep(
+        "drop spares",
+        drop_useless_spares,
+        frozenset({"plan", "leave behind"}),
+        "only the target tells which spares are of use",
+        frozenset({Announce, StopRanks}),
+    ),
+    Sweep(
+        "park",
+        park_what_moves,
+        frozenset({"plan", "drop spares"}),
+        "a task parks for its target; useless spares would count as ready",
+        _PARK,
+    ),
+    Sweep(
+        "continue",
+        continue_parked,
+        frozenset({"park"}),
+        "a task that just parked without ranks to wait for continues in the same turn",
+        _CONTINUE,
+    ),
+    Sweep(
+        "act on named causes",
+        _act_on_named_causes,
+        frozenset({"continue"}),
+        "causes are named in ``continue``, once all ranks have parked",
+        _CONTINUE | _PARK | _PLAN,
+    ),
+    Sweep(
+        "start",
+        start_what_can_start,
+        frozenset({"act on named causes"}),
+        "a task may only start on workers that no parked task takes in this turn",
+        frozenset({Announce, SetTimer, StartRanks}),
+    ),
+    Sweep(
+        "advance plan",
+        advance_plan,
+        frozenset({"start"}),
+        "a plan is applied once its tasks are at their targets",
+        frozenset({Announce}),
+    ),
+    Sweep(
+        "close incidents",
+        close_cured_incidents,
+        frozenset({"advance plan"}),
+        "an incident is cured once its task is where the plan wants it",
+        frozenset({Announce}),
+    ),
+)
+
+
+def run_sweeps(turn: Turn, *, is_checked: bool = False) -> None:
+    """Run all sweeps in the order of the table.
+
+    Args:
+        turn: The event being handled.
+        is_checked: Whether to compare emitted instructions with the table; for tests.
+
+    Raises:
+        InvariantViolationError: A sweep emitted an instruction that the table does not allow.
+    """
+    for sweep in SWEEPS:
+        num_before = len(turn.instructions)
+        sweep.run(turn)
+        if is_checked:
+            for instruction in turn.instructions[num_before:]:
+                if type(instruction) not in sweep.may_emit:
+                    raise InvariantViolationError(f"sweep {sweep.name!r} emitted {instruction}")
