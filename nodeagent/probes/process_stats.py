@@ -74,6 +74,32 @@ def rss_bytes(pid: int) -> int:
         os.close(file)
 
 
+def core_wait_s(pid: int) -> float | None:
+    """Return how long the threads of ``pid`` were ready to run and had no core, summed, seconds.
+
+    It only grows, unless a thread ends. The second field of ``/proc/PID/task/TID/schedstat`` counts it
+    in nanoseconds. None if there is no such process, or if this kernel counts no waiting.
+    """
+    total_ns, is_known = 0, False
+    try:
+        threads = os.listdir(f"{PROC}/{pid}/task")  # noqa: PTH208 - names alone: no object per thread
+    except OSError:
+        return None
+    for thread in threads:
+        try:
+            file = os.open(f"{PROC}/{pid}/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # the thread has just ended, or the kernel has no such file
+        try:
+            total_ns += int(os.read(file, 128).split()[1])
+            is_known = True
+        except (OSError, IndexError, ValueError):
+            continue
+        finally:
+            os.close(file)
+    return total_ns / 1e9 if is_known else None
+
+
 def find_by_environment(name: str, value: str) -> Iterator[int]:
     """Yield the pids whose environment, as of their last exec, has ``name`` set to ``value``.
 

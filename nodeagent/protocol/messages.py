@@ -43,6 +43,8 @@ class RankStatus(_Message):
     0 until there are enough of them."""
     busy_spread_s: float = 0.0
     """Median difference of these iterations from that."""
+    waited_s: float = 0.0
+    """How long its threads waited for a core in one of these iterations: median; 0 if unknown."""
     rss_bytes: int = 0
     is_attached: bool = False
     """It is a command whose program has attached, and speaks for itself."""

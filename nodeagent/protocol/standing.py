@@ -56,6 +56,8 @@ class Standing(BaseModel):
         phase: Phase of it.
         num_micro_batches: Micro-batches of it that are done.
         idle_s: Seconds since it last began a micro-batch, an iteration or a checkpoint.
+        waited_s: Seconds of ``idle_s`` in which its threads were ready and had no core, summed over
+            the threads; 0 if unknown. The agent fills it in.
         stack: Stacks of its threads, the training thread first, each innermost frame first; at most
             ``MAX_STACK_CHARS``.
         source: Who told: the rank itself, its fault handler, ``py-spy``, or the kernel.
@@ -72,6 +74,7 @@ class Standing(BaseModel):
     phase: Phase | None = None
     num_micro_batches: int = 0
     idle_s: float | None = None
+    waited_s: float = 0.0
     stack: str = ""
     source: Literal["rank", "faulthandler", "py-spy", "kernel"]
     collectives: tuple[Collective, ...] = ()

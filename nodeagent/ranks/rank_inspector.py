@@ -18,7 +18,7 @@ from typing import Final
 
 from nodeagent.detect.stacks import parse_dump, parse_py_spy, standing_of
 from nodeagent.outbox.outbox_file import OutboxFile
-from nodeagent.probes.process_stats import catches, read_stat
+from nodeagent.probes.process_stats import catches, core_wait_s, read_stat
 from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.pidfd import send
 from nodeagent.protocol.observations import RankInspected
@@ -33,6 +33,8 @@ DUMP_SIGNAL: Final = signal.SIGUSR2
 """What ranks let their fault handler listen to (``nodeagent.rank.agent_link.training_stacks``)."""
 
 _POLL_S: Final = 0.01
+_STARVED_SHARE: Final = 0.5
+"""A rank that waited for a core for this share of an inspection can't answer."""
 _DUMP_LIMIT_S: Final = 0.3
 _MAX_DUMP_BYTES: Final = 64 * 1024
 _STOPPED: Final = frozenset("Tt")
@@ -66,20 +68,31 @@ class RankInspector:
                 group.create_task(self._inspect(rank, answer_limit_s, limit_s))
 
     async def _inspect(self, rank: RankProcess, answer_limit_s: float, limit_s: float) -> None:
-        key = rank.key
+        key, begin_s, wait_s = rank.key, self._clock.monotonic_s(), core_wait_s(rank.pid)
         standing = await self._ask(rank, answer_limit_s)
         if standing is None:
             standing = await self._look(rank, limit_s - answer_limit_s)
+        if standing is not None and standing.where == "no answer" and wait_s is not None:
+            starved_s = (core_wait_s(rank.pid) or 0.0) - wait_s
+            if starved_s >= _STARVED_SHARE * (self._clock.monotonic_s() - begin_s):
+                # A rank without a core can't answer: that is no sign of a hang.
+                _LOG.warning(
+                    "rank gave no answer, it had no core: rank=%s waited_s=%.2f",
+                    rank.name,
+                    starved_s,
+                )
+                return
         if standing is not None and standing.where == "no answer" and _is_opaque(rank):
             return  # it never says anything
         if standing is None or rank.key != key:
             return
+        waited_s = rank.waited_s(self._clock.monotonic_s(), standing.idle_s or 0.0)
         inspected = RankInspected(
             task=key.task,
             generation=key.generation,
             global_rank=key.global_rank,
             pid=rank.pid,
-            standing=standing,
+            standing=standing.model_copy(update={"waited_s": waited_s}),
         )
         try:
             self._outbox.store(inspected, self._clock.wall_s())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from nodeagent.probes.process_stats import is_running, rss_bytes
+from nodeagent.probes.process_stats import core_wait_s, is_running, rss_bytes
 from nodeagent.process_tools.pidfd import kill, open_pidfd, stop, terminate
 from nodeagent.protocol.local import RankPulse
 from nodeagent.protocol.messages import RankStatus
@@ -20,6 +20,8 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.rank_files import RankRecord
 from nodeagent.ranks.supervisor import RankKey
 
+_SAMPLE_S: Final = 1.0
+_NUM_SAMPLES: Final = 60
 NUM_BUSY: Final = 10
 """Newest iterations in the median of a rank's own computing time."""
 
@@ -39,6 +41,14 @@ class RankProcess:
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_BUSY))
+    waits_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_BUSY))
+    """Waiting for a core in each of the newest iterations, summed over its threads."""
+    wait_samples: deque[tuple[float, float]] = field(
+        default_factory=lambda: deque(maxlen=_NUM_SAMPLES)
+    )
+    """Monotonic time and its waiting for a core until then, summed over its threads."""
+    wait_at_pulse_s: float | None = None
+    """Its waiting for a core until its newest pulse; None if the kernel does not count it."""
     exited: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -85,6 +95,7 @@ class RankProcess:
             duration_s=self.duration_s,
             busy_s=busy_s,
             busy_spread_s=_median(abs(each - busy_s) for each in self.busy_s),
+            waited_s=_median(self.waits_s) if busy_s else 0.0,
             rss_bytes=rss_bytes(self.pid),
             is_attached=self.is_attached,
         )
@@ -92,8 +103,28 @@ class RankProcess:
     def take_pulse(self, pulse: RankPulse) -> None:
         """Remember how far it is, and how long its computing took lately."""
         self.iteration, self.duration_s = pulse.iteration, pulse.duration_s
+        wait_s = core_wait_s(self.pid)
         if pulse.busy_s > 0:
             self.busy_s.append(pulse.busy_s)
+            if wait_s is not None and self.wait_at_pulse_s is not None:
+                self.waits_s.append(max(0.0, wait_s - self.wait_at_pulse_s))
+        self.wait_at_pulse_s = wait_s
+
+    def sample_wait(self, now_s: float) -> None:
+        """Keep how long its threads have waited for a core until now, at most once a second."""
+        if self.wait_samples and now_s - self.wait_samples[-1][0] < _SAMPLE_S:
+            return
+        if (wait_s := core_wait_s(self.pid)) is not None:
+            self.wait_samples.append((now_s, wait_s))
+
+    def waited_s(self, now_s: float, since_s: float) -> float:
+        """Return its waiting for a core in the last ``since_s`` seconds; 0 if unknown.
+
+        Samples are a second apart and go back a minute, so it is rather too little than too much.
+        """
+        wait_s = core_wait_s(self.pid)
+        then = [wait for at, wait in self.wait_samples if at >= now_s - since_s]
+        return 0.0 if wait_s is None or not then else max(0.0, wait_s - then[0])
 
     def kill(self) -> None:
         """Send SIGKILL to the process itself, stopped or not; nothing happens if it is gone."""

@@ -204,6 +204,9 @@ class RankProcesses:
 
     def statuses(self) -> list[RankStatus]:
         """Return what lives now, for heartbeats and the inventory."""
+        now_s = self._clock.monotonic_s()
+        for rank in self._by_pid.values():
+            rank.sample_wait(now_s)
         return [rank.status for rank in self._by_pid.values()]
 
     def kill(self, keys: Iterable[RankKey]) -> list[RankProcess]:

@@ -55,6 +55,7 @@ def note_listed(rank: RankState, status: RankStatus) -> None:
     rank.pid, rank.rss_bytes = status.pid, status.rss_bytes
     rank.iteration = max(rank.iteration, status.iteration)
     rank.busy_s, rank.busy_spread_s = status.busy_s, status.busy_spread_s
+    rank.waited_s = status.waited_s
     rank.is_attached = status.is_attached
 
 

@@ -4,6 +4,8 @@ Both are warnings: one when it begins and one when it is over, never one per ite
 alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not. The one writer of ``Slowness``.
 """
 
+from typing import Final
+
 from controller.core.instructions import Level
 from controller.core.lifecycle.rank_records import count_slow_beat
 from controller.core.rules.stragglers import Computing, is_straggler, median_of
@@ -11,6 +13,14 @@ from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
+
+_MUCH_WAITING: Final = 0.05
+"""Share of an iteration from which waiting for a core is worth a word."""
+_LEAST_TOLD_S: Final = 0.05
+
+
+def _waiting(waited_s: float) -> str:
+    return f"; waited {waited_s:.1f} s for a core" if waited_s >= _LEAST_TOLD_S else ""
 
 
 def note_lateness(turn: Turn, task: TaskState) -> None:
@@ -40,6 +50,10 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
     if watch.slowness.stragglers:
         names = ", ".join(f"rank {number}" for number in sorted(watch.slowness.stragglers))
         text += f"; the others wait for {names}"
+    longest_s = max((rank.waited_s for rank in task.living_ranks.values()), default=0.0)
+    if longest_s >= _MUCH_WAITING * average_s:
+        # No rank is slow then: the cores of a node have other work.
+        text += _waiting(longest_s)
     turn.announce("warning", "late", task.spec.task, text, now_s=late_s, average_s=average_s)
 
 
@@ -59,7 +73,7 @@ def _compare(turn: Turn, task: TaskState, node: NodeId, average_s: float) -> Non
     layout = task.layout
     assert layout is not None, "a task that runs has a layout"
     known = {
-        number: Computing(rank.busy_s, rank.busy_spread_s)
+        number: Computing(rank.busy_s, rank.busy_spread_s, rank.waited_s)
         for number, rank in task.living_ranks.items()
         if rank.busy_s > 0
     }
@@ -74,18 +88,18 @@ def _compare(turn: Turn, task: TaskState, node: NodeId, average_s: float) -> Non
         num_slow = count_slow_beat(rank, is_slow=is_slow, most=most)
         if num_slow == most and number not in task.watch.slowness.stragglers:
             task.watch.slowness.stragglers.add(number)
-            _tell(turn, task, number, own.median_s, median_of(peers))
+            _tell(turn, task, number, own, median_of(peers))
         elif num_slow == 0 and number in task.watch.slowness.stragglers:
             task.watch.slowness.stragglers.remove(number)
             text = f"rank {number} is as fast as its peers again"
             turn.announce("info", "straggler_over", task.spec.task, text, rank=number)
 
 
-def _tell(turn: Turn, task: TaskState, number: int, busy_s: float, peers_s: float) -> None:
-    node = task.ranks[number].worker.node
+def _tell(turn: Turn, task: TaskState, number: int, own: Computing, peers_s: float) -> None:
+    node, busy_s = task.ranks[number].worker.node, own.median_s
     turn.announce(
         "warning", "straggler", task.spec.task,
         f"rank {number} on {node} takes {busy_s:.3f} s for its micro-batches, its peers"
-        f" {peers_s:.3f} s",
-        rank=number, node=node, busy_s=busy_s, peers_s=peers_s,
+        f" {peers_s:.3f} s{_waiting(own.waited_s)}",
+        rank=number, node=node, busy_s=busy_s, peers_s=peers_s, waited_s=own.waited_s,
     )  # fmt: skip

@@ -32,6 +32,7 @@ from profiles.layout import Layout
 _PHASES: Final[tuple[Phase, ...]] = (
     "idle", "accumulate", "reduce", "finalise", "vote", "stepping",
 )  # fmt: skip
+_LEAST_TOLD_S: Final = 0.05
 _SILENT: Final = {
     "stopped": "stopped by a signal",
     "blocked": "blocked in the kernel",
@@ -71,13 +72,15 @@ def find_hang(
         return Hang(silent, _wait_of(waiting))
     busy = {n: one for n, one in standings.items() if one.where == "computing"}
     idle = {
-        n: f"is in {one.place}" + (f", and {recorded[n]}" if n in recorded else "")
+        n: f"is in {one.place}{_waiting(one)}" + (f", and {recorded[n]}" if n in recorded else "")
         for n, one in busy.items()
-        if one.idle_s is None or one.idle_s >= patience_s
+        if _is_stuck(one, patience_s)
     }
     if busy:
         return Hang(idle, _wait_of(waiting)) if idle else None
-    has_moved = any(one.idle_s is not None and one.idle_s < patience_s for one in waiting.values())
+    has_moved = any(
+        not _is_stuck(one, patience_s) for one in waiting.values() if one.idle_s is not None
+    )
     if has_moved or not is_complete:
         return None
     if len(recorded) > 1 and 2 * len(recorded) >= len(waiting):
@@ -88,6 +91,20 @@ def find_hang(
         for n, words in behind.items()
     }
     return Hang(reasons, _wait_of({n: one for n, one in waiting.items() if n not in behind}))
+
+
+def _waiting(standing: Standing) -> str:
+    waited_s = standing.waited_s
+    return f", waited {waited_s:.1f} s for a core" if waited_s >= _LEAST_TOLD_S else ""
+
+
+def _is_stuck(standing: Standing, patience_s: float) -> bool:
+    """Return whether a rank has begun nothing new for ``patience_s`` in which it had a core."""
+    if standing.idle_s is None:
+        return True
+    # Time without a core is no evidence: a starved rank would be named in place of the busy machine.
+    worked_s = standing.idle_s - standing.waited_s
+    return worked_s >= patience_s and (worked_s > 0 or standing.waited_s == 0)
 
 
 def find_absent(

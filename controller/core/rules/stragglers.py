@@ -25,10 +25,17 @@ class Computing:
     Attributes:
         median_s: The median.
         spread_s: The median deviation from the median.
+        waited_s: The median of the waiting for a core in one iteration; 0 if unknown.
     """
 
     median_s: float
     spread_s: float
+    waited_s: float = 0.0
+
+    @property
+    def working_s(self) -> float:
+        """The computing without the waiting for a core."""
+        return max(0.0, self.median_s - self.waited_s)
 
 
 def is_straggler(
@@ -41,7 +48,9 @@ def is_straggler(
     if not peers:
         return False
     peers_s = median_of(peers)
-    excess_s = own.median_s - peers_s
+    # A rank that waited for a core is not slow: its node is busy with other work. The smaller of both
+    # differences counts, so peers that waited make nobody a straggler either.
+    excess_s = min(own.median_s - peers_s, own.working_s - median(peer.working_s for peer in peers))
     spread_s = max(own.spread_s, median(peer.spread_s for peer in peers))
     return excess_s > max(
         (policy.late_factor - 1.0) * max(peers_s, average_s), _NUM_SPREADS * spread_s

@@ -35,6 +35,8 @@ class RankState:
     """How long its own computing takes; 0 if that is not known."""
     busy_spread_s: float = 0.0
     """By how much single iterations differ from that."""
+    waited_s: float = 0.0
+    """How long its threads waited for a core in one iteration; 0 if that is not known."""
     num_slow_beats: int = 0
     """Heartbeats that showed it slower than its peers; other heartbeats count back."""
     done: Literal["stopped", "finished"] | None = None

@@ -180,3 +180,25 @@ def test_no_collective_is_blamed_while_a_rank_has_not_been_seen() -> None:
 def test_rank_that_has_not_come_up_is_missing() -> None:
     assert absent_of(waits(), waits(), missing=(2,)) == {2}
     assert absent_of(waits(), waits(), missing=(2,), is_over=False) is None
+
+
+def starved(idle_s: float, waited_s: float) -> Standing:
+    return computes(idle_s).model_copy(update={"waited_s": waited_s})
+
+
+def test_rank_that_had_no_core_is_not_the_culprit() -> None:
+    assert culprits(starved(2.0, 1.5), waits(), waits(), waits()) is None
+    assert culprits(starved(2.0, 0.9), waits(), waits(), waits()) == {0}
+
+
+def test_reason_of_a_culprit_says_how_long_it_waited_for_a_core() -> None:
+    hang = hang_of(starved(3.0, 0.4), waits(), waits(), waits())
+    assert hang is not None
+    assert hang.reasons[0] == "is in forward (model.py:7), waited 0.4 s for a core"
+
+
+def test_rank_without_any_core_is_named_by_no_limit() -> None:
+    for waited_s, is_named in ((2.0, False), (1.9, True), (0.0, True)):
+        seen = dict(enumerate((starved(2.0, waited_s), waits(), waits(), waits())))
+        hang = find_hang(seen, DP4, patience_s=0.0, is_complete=True)
+        assert (hang is not None) is is_named, waited_s
