@@ -160,6 +160,7 @@ class World:
         self.loss_factor = 1.0
         """What losses and gradient norms are multiplied by."""
         self.busy_s: dict[int, float] = {}
+        self.waited_s: dict[int, float] = {}
         """By pid, how long a rank's own computing takes."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -287,6 +288,7 @@ class World:
                 iteration=rank.iteration,
                 busy_s=self.busy_s.get(rank.pid, 0.2),
                 busy_spread_s=0.01,
+                waited_s=self.waited_s.get(rank.pid, 0.0),
             )
             for rank in node.ranks.values()
         )

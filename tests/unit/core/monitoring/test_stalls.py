@@ -163,6 +163,27 @@ def test_straggler_is_named_once_and_once_when_it_is_over(world: World) -> None:
     assert not world.machine.state.incidents.all
 
 
+def test_rank_that_waited_for_a_core_is_no_straggler_but_late_iterations_say_so(
+    world: World,
+) -> None:
+    _, rank = world.rank("gpt-a", 2)
+    world.busy_s[rank.pid], world.waited_s[rank.pid] = 0.6, 0.4
+    world.iteration_s = 1.4
+    world.run(world.now + 20.0)
+    assert not told(world, "straggler")
+    late = [line.text for _, line in told(world, "late") if line.source == A]
+    assert late
+    assert all(text.endswith("; waited 0.4 s for a core") for text in late)
+
+
+def test_straggler_that_also_waited_for_a_core_says_how_long(world: World) -> None:
+    _, rank = world.rank("gpt-a", 2)
+    world.busy_s[rank.pid], world.waited_s[rank.pid] = 0.9, 0.1
+    world.run(world.now + 20.0)
+    [(_, line)] = told(world, "straggler")
+    assert line.text.endswith("; waited 0.1 s for a core")
+
+
 def test_what_a_slow_rank_does_not_cost_the_iteration_is_not_told(world: World) -> None:
     _, rank = world.rank("gpt-a", 2)
     world.busy_s[rank.pid] = 0.29  # 1.45 x its peers, and less than a tenth of an iteration
