@@ -1,8 +1,8 @@
 """The registry of all operator commands.
 
 Bindings, key bar, help, palette and the table in ``docs/console.md`` are made from ``COMMANDS``.
-``enabled`` says whether a command can run in a state, or gives the reason why not. ``run`` calls the
-app through the ``Operator`` protocol. Nothing here imports Textual.
+``enabled`` says whether a command can run in a state, or gives the reason why not. ``run`` calls
+the app through the ``Operator`` protocol. Nothing here imports Textual.
 """
 
 from collections.abc import Callable

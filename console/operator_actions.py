@@ -236,7 +236,8 @@ class OperatorActions:
     def _node_out_of_contact(self) -> NodeView | None:
         """Return the node that the decision line asks about.
 
-        If it asks about none: the selected node if it is unreachable, else the first unreachable node.
+        If it asks about none: the selected node if it is unreachable, else the first unreachable
+        node.
         """
         state = self._host.state
         selected = self._host.overview.selection.node

@@ -1,4 +1,4 @@
-"""Entry point: ``python -m nodeagent COMMAND``, and ``python DIR COMMAND`` where DIR holds a copy."""
+"""Entry point: ``python -m nodeagent COMMAND``, or ``python DIR COMMAND`` with a copy in DIR."""
 
 import sys
 

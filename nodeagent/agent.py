@@ -1,8 +1,8 @@
 """The agent of a node: one asyncio process that holds the parts together.
 
 It may be killed at any instant. Ranks and template do not notice; the next agent finds the outbox,
-the ranks' files and the template's socket, and continues. A lock on ``agent.lock``, held until its end,
-keeps a second agent out of the state directory.
+the ranks' files and the template's socket, and continues. A lock on ``agent.lock``, held until its
+end, keeps a second agent out of the state directory.
 
 The sockets open first and the template starts after, so that the agent answers at once. This module
 only creates and starts the parts.

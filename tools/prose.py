@@ -5,7 +5,8 @@
     python tools/prose.py --sample 10 --seed 1  ten random docstrings, announcements and paragraphs
 
 A sentence is *hard* if it holds two or more words of ``HARD_WORDS``, which stand for something
-unnamed. It is *long* if it has more than 25 words. House rule: under 0.5 % of the sentences in docstrings are hard.
+unnamed. It is *long* if it has more than 25 words. House rule: under 0.5 % of the sentences in
+docstrings are hard.
 
 Announcements are the literal texts that the code logs, prints, raises or shows to operators: every
 string with a space in it that is no docstring.
@@ -159,7 +160,7 @@ def _without_code(docstring: str) -> str:
 
 
 def _is_figure(lines: list[str], number: int, margin: int) -> bool:
-    """Whether an indented line belongs to a block after an empty line, so to a figure or to code."""
+    """Return whether an indented line belongs to a block of its own: a figure or code."""
     while number > 0 and lines[number].strip():
         if len(lines[number]) - len(lines[number].lstrip()) <= margin:
             return False
@@ -168,7 +169,10 @@ def _is_figure(lines: list[str], number: int, margin: int) -> bool:
 
 
 def read_texts(folders: list[str]) -> Iterator[Text]:
-    """Return all prose of the files that git tracks in these folders; of all where none is given."""
+    """Return all prose of the files that git tracks in these folders.
+
+    Of all where none is given.
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for file in listed.stdout.splitlines():

@@ -1,7 +1,8 @@
 """The drill menu: choose a fault, choose a target, and confirm.
 
-Three steps in one dialog. Escape closes it, left goes back one step. The choice is kept by identity:
-if the target vanishes while the dialog is open, the last step freezes and no other target is hit.
+Three steps in one dialog. Escape closes it, left goes back one step. The choice is kept by
+identity: if the target vanishes while the dialog is open, the last step freezes and no other target
+is hit.
 """
 
 from collections.abc import Callable

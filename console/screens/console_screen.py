@@ -23,7 +23,10 @@ class ConsoleScreen(Screen[None], ShowsState):
     """A screen that shows the state. ``show`` runs on each tick while it is on the stack."""
 
     allowed_commands: ClassVar[frozenset[str]] = frozenset()
-    """Ids of the commands that keys may run here. An operator acts only on what the screen shows."""
+    """Ids of the commands that keys may run here.
+
+    An operator acts only on what the screen shows.
+    """
 
     def allows(self, command_id: str) -> bool:
         """Whether a key runs the command while this screen is on top. Quit is always allowed."""

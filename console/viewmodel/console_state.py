@@ -102,7 +102,7 @@ class State:
 
     @property
     def out_of_contact(self) -> list[NodeView]:
-        """The nodes that may be lost: those that are asked about first, the longest asked before."""
+        """The nodes that may be lost, the longest asked about first."""
         nodes = self.view.nodes if self.view else []
         away = [node for node in nodes if node.condition is NodeCondition.UNREACHABLE]
         return sorted(away, key=lambda node: (node.asked_at is None, node.asked_at or 0.0))

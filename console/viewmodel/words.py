@@ -82,7 +82,7 @@ def marked(word: Word, glyphs: Glyphs) -> Cell:
 
 
 def task_letter(position: int) -> str:
-    """Return the letter of the task at ``position`` in the view: A to Z, then a to z, then ``*``."""
+    """Return the letter of the task at ``position``: A to Z, then a to z, then ``*``."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     return letters[position] if position < len(letters) else "*"
 

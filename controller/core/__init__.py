@@ -15,7 +15,8 @@ An event passes the rooms in this order. Begin with ``machine``.
 ``planning``              the division of workers over tasks: proposed, decided, carried out.
 ``measuring``             a task's throughput at several sizes, on idle workers.
 ``requests``              what operators ask for.
-``rules``                 pure judgements, values in and a verdict out. They know neither state nor turn.
-``rehearsal``, ``outlook`` what would be planned if something were different, or happened next.
-``cluster_spec``, ``succession`` what a machine is made of, and how it takes over from another one.
+``rules``                 pure judgements, values in and a verdict out. They know neither state nor
+turn. ``rehearsal``, ``outlook`` what would be planned if something were different, or happened
+next. ``cluster_spec``, ``succession`` what a machine is made of, and how it takes over from another
+one.
 """

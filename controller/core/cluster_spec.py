@@ -1,7 +1,7 @@
 """What a machine is made of: nodes, tasks and policy, without anything that has happened to them.
 
-With the journal it is all that a saved run consists of. ``present_spec`` is the same of a cluster as it is now, from
-which a rehearsal can begin.
+With the journal it is all that a saved run consists of. ``present_spec`` is the same of a cluster
+as it is now, from which a rehearsal can begin.
 """
 
 from dataclasses import dataclass, replace
@@ -51,10 +51,10 @@ def spec_of(machine: Machine) -> ClusterSpec:
 
 
 def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:
-    """Return the nodes that ranks may run on, and the tasks that have workers, each at its present size.
+    """Return the usable nodes, and the tasks that have workers, each at its present size.
 
-    A node out of contact is presumed to train. GPUs that are isolated alone are not counted, and tasks that are
-    finished, held or stopped are left out.
+    A node out of contact is presumed to train. GPUs that are isolated alone are not counted, and
+    tasks that are finished, held or stopped are left out.
     """
     sized = [(task, _present_size(task)) for task in state.tasks.values()]
     return ClusterSpec(

@@ -28,8 +28,8 @@ class ControllerStarted:
         started_wall_s: Wall clock at the run's start, seconds since the epoch.
         nodes: All nodes, by name.
         tasks: All tasks, by name.
-        fingerprint: Of their addresses and sizes, and of the policy: under others the journal would not
-            replay.
+        fingerprint: Of their addresses and sizes, and of the policy: under others the journal would
+            not replay.
     """
 
     run_id: str
@@ -63,7 +63,8 @@ class ContactLost:
 class HeartbeatReceived:
     """The agent's regular sign of life, with every rank that lives on its node.
 
-    Wall clocks in seconds since the epoch: the node's when it was sent, the controller's when it came.
+    Wall clocks in seconds since the epoch: the node's when it was sent, the controller's when it
+    came.
     """
 
     node: NodeId
@@ -104,7 +105,10 @@ class StopCarriedOut:
 
 @dataclass(frozen=True, slots=True)
 class HaltCarriedOut:
-    """The agent has told the ranks of a ``HaltRanks``; they say themselves when they have parked."""
+    """The agent has told the ranks of a ``HaltRanks``.
+
+    They say themselves when they have parked.
+    """
 
     node: NodeId
     task: TaskId
@@ -189,7 +193,9 @@ class LossDecided:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementRequested:
-    """An operator wants a task's speed measured at ``sizes``, on idle workers; at all if none is named.
+    """An operator wants a task's speed measured at ``sizes``, on idle workers.
+
+    At all if none is named.
 
     Of a command they say whether it keeps its files in the directory that it is given.
     """
@@ -256,7 +262,8 @@ class Event:
 
     Attributes:
         number: Counts from 1 without gaps.
-        at: Seconds since the start of the run; never decreases, also from one controller to the next.
+        at: Seconds since the start of the run; never decreases, also from one controller to the
+            next.
         body: What happened.
     """
 

@@ -63,9 +63,10 @@ class StartRanks:
 class HaltRanks:
     """Park the task's ranks of ``generation`` on these nodes.
 
-    ``broken`` are the global ranks that answer nobody in this generation any more: they are lost, can't go on, or
-    have parked and left others of their replica waiting. With ``at_boundary`` the running iteration is finished first, and
-    with ``completes_copies`` its in-memory checkpoints are complete when the ranks park, if they can be.
+    ``broken`` are the global ranks that answer nobody in this generation any more: they are lost,
+    can't go on, or have parked and left others of their replica waiting. With ``at_boundary`` the
+    running iteration is finished first, and with ``completes_copies`` its in-memory checkpoints are
+    complete when the ranks park, if they can be.
     """
 
     cause: int
@@ -79,7 +80,10 @@ class HaltRanks:
 
 @dataclass(frozen=True, slots=True)
 class StopRanks:
-    """End the task's ranks of ``generation`` and older on these nodes; with ``only``, just those."""
+    """End the task's ranks of ``generation`` and older on these nodes.
+
+    With ``only``, just those.
+    """
 
     cause: int
     task: TaskId
@@ -203,7 +207,10 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class CarryOutDrill:
-    """Break the named thing; where no node is named, the controller. Nothing is left to be chosen."""
+    """Break the named thing; where no node is named, the controller.
+
+    Nothing is left to be chosen.
+    """
 
     cause: int
     drill: str

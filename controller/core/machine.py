@@ -136,7 +136,8 @@ class Machine:
         Raises:
             InvariantViolationError: The events have a gap, or the core has a bug.
         """
-        # A gap would rebuild another state than the one that the journal tells of, and would not show.
+        # A gap would rebuild another state than the one that the journal tells of, and would not
+        # show.
         if event.number != self._num_events + 1:
             raise InvariantViolationError(
                 f"event {event.number} follows event {self._num_events}: the journal has a gap"
@@ -146,8 +147,8 @@ class Machine:
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at, table=self.table)
         turn.num_finished_before = num_finished(turn)
         try:
-            # The event's own room only records it. Consequences follow from the state, in the sweeps: an
-            # event in the middle of a recovery needs no case of its own then.
+            # The event's own room only records it. Consequences follow from the state, in the
+            # sweeps: an event in the middle of a recovery needs no case of its own then.
             self._dispatch(turn, event)
             run_sweeps(turn, is_checked=self.is_checked)
             if self.is_checked:
@@ -158,7 +159,10 @@ class Machine:
         return turn.instructions
 
     def _story(self, subjects: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the last events that name one of the subjects, oldest first; all where none does."""
+        """Return the last events that name one of the subjects, oldest first.
+
+        All where none does.
+        """
         # Searching in the text finds a name at any depth of an event. It is slow, and runs once.
         told = [(event, repr(event.body)) for event in self._newest]
         named = [
@@ -172,7 +176,10 @@ class Machine:
         )
 
     def outlook(self) -> Outlook:
-        """Return what the planner may be asked next; see ``controller.core.rules.planner.lookup``."""
+        """Return what the planner may be asked next.
+
+        See ``controller.core.rules.planner.lookup``.
+        """
         return outlook(Turn(self.state, self.policy, cause=self._num_events, at=0.0))
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
@@ -254,7 +261,8 @@ def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
 def _note_failure(turn: Turn, event: CommandFailed) -> None:
     """Take a refused start as a launch fault.
 
-    If the outcome is unknown, nothing is done: missing ranks are requested when the node attaches again.
+    If the outcome is unknown, nothing is done: missing ranks are requested when the node attaches
+    again.
     """
     turn.announce(
         "warning", "command_failed", event.node, f"{event.command} of {event.task}: {event.error}"
@@ -320,7 +328,7 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
 
 
 def _hasten(turn: Turn, task: TaskState) -> None:
-    """Not all ranks have parked in time: halt at once, and after a second limit take them for hung."""
+    """Some ranks have not parked in time: halt at once; after a second limit they hang."""
     if task.lifecycle.parking is None:
         return
     # The boundary may never come: a rank of the generation may be lost without a trace yet.

@@ -1,4 +1,4 @@
-"""What the planner may be asked next, from the present state: see ``controller.core.rules.planner.lookup``."""
+"""The planner's next problems, from the present state. See ``rules.planner.lookup``."""
 
 import math
 from collections import Counter
@@ -36,7 +36,7 @@ def outlook(turn: Turn) -> Outlook:
 
 
 def _seen(task: PlanTask, longest_s: float) -> PlanTask:
-    """Return the task as a table sees it: an end after every horizon is none, so that it need not follow it."""
+    """Return the task as the lookup table sees it: an end after every horizon does not count."""
     is_far = task.remaining_s is not None and task.remaining_s >= longest_s
     return replace(task, remaining_s=None) if is_far else task
 

@@ -1,8 +1,9 @@
-"""What would be planned if something were different: the core's own functions on a copy of the state.
+"""What-if planning: the core's own functions on a changed copy of the state.
 
-A supposition is brought about as the event would bring it about: a lost node is declared lost and its tasks
-are stranded, a finished task gives its workers back. Then ``planning.propose`` is asked, which knows of no
-rehearsal; so the answer is the plan that the core would propose, placement included. Several suppositions are one
+A supposition is brought about as the event would bring it about: a lost node is declared lost and
+its tasks are stranded, a finished task gives its workers back. Then ``planning.propose`` is asked,
+which knows of no rehearsal; so the answer is the plan that the core would propose, placement
+included. Several suppositions are one
 event: in a real cluster each might find the plan of the one before under way.
 
 Nothing is solved, placed or explained here, and nothing of the original changes.
@@ -41,12 +42,16 @@ class ImpossibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Supposition:
-    """What is different. With nothing different the present state is planned for, as an operator may ask for.
+    """What is different.
+
+    With nothing different the present state is planned for, as an operator may ask for.
 
     Attributes:
         lost: Nodes that are lost.
-        added: Nodes that are in service: new ones, with their workers, or known ones that are not now, with 0.
-        num_added: Workers of further new nodes, of the size that most nodes have; the last one may be smaller.
+        added: Nodes that are in service: new ones, with their workers, or known ones that are not
+            now, with 0.
+        num_added: Workers of further new nodes, of the size that most nodes have; the last one may
+            be smaller.
         weights: New weights, by task.
         finished: Tasks that are over.
         faulted: Tasks that can't go on as they are, though their workers are sound.
@@ -89,7 +94,8 @@ class Rehearsal:
         running_s: D_running, seconds.
         tasks: The tasks that a plan may change, as the planner sees them.
         before: Where each task is now, before anything is supposed; None where it has no ranks.
-        after: Where each task that a plan may change would be to go; None where it would be stopped.
+        after: Where each task that a plan may change would be to go; None where it would be
+            stopped.
         left_alone: Tasks that no plan may change now, and their phase.
     """
 
@@ -107,7 +113,8 @@ class Rehearsal:
 def snapshot(state: ClusterState) -> ClusterState:
     """Return a copy that has nothing in common with the original but what never changes.
 
-    Whoever asks for it waits meanwhile, so values are shared, and records of values alone are not looked into.
+    Whoever asks for it waits meanwhile, so values are shared, and records of values alone are not
+    looked into.
     """
     memo: dict[int, object] = {id(node.spec): node.spec for node in state.nodes.values()}
     for task in state.tasks.values():
@@ -134,7 +141,8 @@ def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Suppos
         supposition: What is different.
 
     Raises:
-        ImpossibleError: Something is supposed of a node or task that there is not, or that it can't be.
+        ImpossibleError: Something is supposed of a node or task that there is not, or that it can't
+            be.
     """
     before = {name: _place_now(task) for name, task in state.tasks.items()}
     turn = Turn(state, replace(policy, is_auto_heal=False), cause=0, at=at)

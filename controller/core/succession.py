@@ -1,11 +1,12 @@
 """A controller takes over from a controller that ended, at any instant.
 
-The journal has rebuilt the state. Sessions with the agents are lost, and so are instructions without
-an outcome. So no node is in contact until its agent attaches again. Orders that may have been lost are
-sent again then (``controller.core.lifecycle.start_stop``). No node is blamed for the time without a
-controller: it counts as out of contact from now on and is not judged for a while. Transitions under way
-are not learned from. A generation that was forming continues to form, since its rendezvous is kept
-beside the journal.
+The journal has rebuilt the state. Sessions with the agents are lost, and so are instructions
+without an outcome. So no node is in contact until its agent attaches again. Orders that may have
+been lost are sent again then (``controller.core.lifecycle.start_stop``). No node is blamed for the
+time without a
+controller: it counts as out of contact from now on and is not judged for a while. Transitions under
+way are not learned from. A generation that was forming continues to form, since its rendezvous is
+kept beside the journal.
 """
 
 from controller.core.events import ControllerStarted

@@ -1,10 +1,12 @@
 """The sweeps over the state after every event: a table, and the pass that runs it.
 
-An event is first taken in by the room of its subject, which records facts and opens incidents. Then the
-sweeps compare the present state with the wanted state and cause the instructions. They are
-level-based: a sweep with nothing to do changes nothing, so an event needs no list of its consequences.
+An event is first taken in by the room of its subject, which records facts and opens incidents. Then
+the sweeps compare the present state with the wanted state and cause the instructions. They are
+level-based: a sweep with nothing to do changes nothing, so an event needs no list of its
+consequences.
 
-Each sweep states which sweeps must have run before it, and which instructions it may emit. Tests check
+Each sweep states which sweeps must have run before it, and which instructions it may emit. Tests
+check
 both: the order of the table against ``needs``, and every emitted instruction against ``may_emit``.
 """
 

@@ -200,7 +200,7 @@ class Lines:
 def forward_step(
     batches: Iterator[Batch], model: torch.nn.Module
 ) -> tuple[torch.Tensor, Callable[[torch.Tensor], tuple[Any, ...]]]:
-    """Megatron's ``forward_step_func``: one micro-batch through the model, and its loss function."""
+    """Megatron's ``forward_step_func``: one micro-batch, and its loss function."""
     batch = next(batches)
     output = model(batch.tokens, batch.position_ids, None, labels=batch.labels)
 

@@ -1,12 +1,14 @@
 """The newest collective of each process group, from torch's flight recorder.
 
-torch keeps a ring of the collectives that a process has called: the group, a sequence number that all
-members of the group count alike, the name, the state. It writes the ring as JSON
-(``torch._C._distributed_c10d``); there is a pickle too, which nobody but its own process should read.
+torch keeps a ring of the collectives that a process has called: the group, a sequence number that
+all members of the group count alike, the name, the state. It writes the ring as JSON
+(``torch._C._distributed_c10d``); there is a pickle too, which nobody but its own process should
+read.
 
-A process that goes on in another generation makes its groups anew, under the same names, and the ring
-holds both: the newest maker of a name counts, and nothing from before the generation. What goes from
-one rank to another alone (pipeline exchanges) is left out, since its numbers belong to the pair.
+A process that goes on in another generation makes its groups anew, under the same names, and the
+ring holds both: the newest maker of a name counts, and nothing from before the generation. What
+goes from one rank to another alone (pipeline exchanges) is left out, since its numbers belong to
+the pair.
 
 Pure; what follows from it is decided in ``controller.core.rules.collectives``. A record that is not
 understood, as of another version of torch, is an empty one.
@@ -26,8 +28,8 @@ _MAX_NAME_CHARS: Final = 80
 def newest_collectives(records: Iterable[bytes | str], since_ns: int) -> tuple[Collective, ...]:
     """Return the newest collective of each group, the newest first, at most ``MAX_COLLECTIVES``.
 
-    A group that is in several records is told as the first of them has it: each backend counts on its
-    own, so what members say must come from the same one.
+    A group that is in several records is told as the first of them has it: each backend counts on
+    its own, so what members say must come from the same one.
 
     Args:
         records: What each backend's flight recorder writes, version 2 of its format.

@@ -2,9 +2,9 @@
 
 Both a share and an amount must be short: 5 % of a large file system is room enough, and a small
 tmpfs is full only when little of it is left. File names run out too. Who was told that a disk is
-full is told that it is over only when there is half as much again, so that one file coming and going
-does not make a storm. A path that can't be looked at is told as such, and a disk that was full there
-still counts as full.
+full is told that it is over only when there is half as much again, so that one file coming and
+going does not make a storm. A path that can't be looked at is told as such, and a disk that was
+full there still counts as full.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class DiskDetector:
         self._standing = LastingConditions()
 
     def take(self, look: DiskLook) -> list[NodeFinding]:
-        """Return the disks that are full or can't be looked at since this look, and those that are over it."""
+        """Return the disks that became full or unreadable, and the disks that recovered."""
         judged = [self._judge(reading) for reading in look.readings]
         found = [finding for finding in judged if finding is not None]
         found += [_unreadable(path, reason) for path, reason in look.reason_by_path.items()]

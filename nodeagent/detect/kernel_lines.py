@@ -128,7 +128,10 @@ class KernelLogDetector:
 
 
 class _Neighbours:
-    """The lines of one call by their numbers. Those of an earlier call may tell of another fault."""
+    """The lines of one call by their numbers.
+
+    Those of an earlier call may tell of another fault.
+    """
 
     def __init__(self, lines: Sequence[bytes], first: int) -> None:
         self._lines = lines
@@ -146,7 +149,10 @@ class _Neighbours:
 
 
 def _text(verdict: Verdict, signs: Sequence[Sign], near: _Neighbours) -> str:
-    """Return the lines that speak for the verdict, in order; the most telling ones if all are too many."""
+    """Return the lines that speak for the verdict, in order.
+
+    The most telling ones if all are too many.
+    """
     faults = [(sign.line, sign.text) for sign in signs if sign.entry.names_fault]
     others = [(sign.line, sign.text) for sign in signs if not sign.entry.names_fault]
     telling = [(verdict.line, verdict.evidence), *reversed(faults), *reversed(others)]

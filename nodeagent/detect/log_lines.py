@@ -16,7 +16,7 @@ class LineCutter:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that ``chunk`` completes, without their line feeds and carriage returns."""
+        """Return the lines that ``chunk`` completes, without line ends."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest[:MAX_LINE_BYTES]
         return [line[:MAX_LINE_BYTES].rstrip(b"\r") for line in lines]

@@ -1,7 +1,8 @@
 """Lines of the kernel log that were gone before anybody here had read them: counted, and told.
 
-A reader that is too slow loses lines: the kernel's buffer wraps around, a file grows faster than it is
-read, the journal says itself what it has missed. A fault may have been among them, so operators are
+A reader that is too slow loses lines: the kernel's buffer wraps around, a file grows faster than it
+is read, the journal says itself what it has missed. A fault may have been among them, so operators
+are
 told: at the first loss, and then at most once a minute with the sum.
 """
 

@@ -71,8 +71,8 @@ def standing_of(
 
     ``line_of`` returns a line of a source file, empty if there is none.
     """
-    # A library may start threads past ``threading``. The interpreter lists the oldest thread last; py-spy
-    # knows it by name.
+    # A library may start threads past ``threading``. The interpreter lists the oldest thread last;
+    # py-spy knows it by name.
     oldest_first = reversed(list(threads))
     threads = sorted(oldest_first, key=lambda one: (not one.is_main, _MAIN not in one.name))
     if not threads or not threads[0].is_main or not threads[0].frames:

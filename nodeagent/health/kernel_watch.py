@@ -1,8 +1,8 @@
-"""Follows the kernel log: lines to who asks about killed processes, faults and losses into findings.
+"""Follows the kernel log: lines for kill causes, faults and lost lines for findings.
 
-The catalogue of faults is loaded when the first line comes, beside the agent's work, since that takes
-about a quarter of a second; lines that come meanwhile wait. A poll costs some microseconds where
-nothing was written.
+The catalogue of faults is loaded when the first line comes, beside the agent's work, since that
+takes about a quarter of a second; lines that come meanwhile wait. A poll costs some microseconds
+where nothing was written.
 """
 
 import logging

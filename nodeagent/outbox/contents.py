@@ -1,8 +1,8 @@
 """The content of the outbox: reports for the controller, each sent exactly once. Pure.
 
-The outbox is a fold over *records* (``outbox_records``). Every change is a record; applying the same
-records to an empty outbox gives the same outbox, so the file of records (``outbox_file``) is all that
-survives an agent. Two ideas make the delivery exact:
+The outbox is a fold over *records* (``outbox_records``). Every change is a record; applying the
+same records to an empty outbox gives the same outbox, so the file of records (``outbox_file``) is
+all that survives an agent. Two ideas make the delivery exact:
 
 - A *report* has a sequence number and stays until the controller acknowledges it. The controller
   drops numbers it has seen.

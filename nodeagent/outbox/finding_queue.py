@@ -1,7 +1,7 @@
 """Findings on their way into the outbox: kept in order while it can't be written.
 
-Another run of the controller begins with an empty outbox. Conditions that still hold, such as a full
-disk or a lost GPU, are reported to it again. Events that happened once are not.
+Another run of the controller begins with an empty outbox. Conditions that still hold, such as a
+full disk or a lost GPU, are reported to it again. Events that happened once are not.
 """
 
 import logging

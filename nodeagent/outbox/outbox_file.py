@@ -75,7 +75,8 @@ class OutboxFile:
     def request_halt(self, task: TaskId, halt: Halt) -> Halt | None:
         """Take in that a generation shall park; see ``Outbox.request_halt``.
 
-        Returns all that was asked of the generation, taken together; None if a newer one was halted.
+        Returns all that was asked of the generation, taken together; None if a newer one was
+        halted.
         """
         record = self.outbox.request_halt(task, halt)
         if record is not None:

@@ -1,7 +1,7 @@
 """What changes an outbox: its records, and the marks that are stored in them.
 
-A mark is a number that only grows, stored in the same record as the report that it guards. Records are
-lines of the outbox's file; what they do, ``outbox`` says.
+A mark is a number that only grows, stored in the same record as the report that it guards. Records
+are lines of the outbox's file; what they do, ``outbox`` says.
 """
 
 from enum import StrEnum

@@ -1,6 +1,7 @@
 """Free space of the file systems that training writes to.
 
-A dead network file system blocks whoever asks it, for good. So each path is asked in a thread of its
+A dead network file system blocks whoever asks it, for good. So each path is asked in a thread of
+its
 own: one that gives no answer hides no other, and is not asked again before it has answered.
 """
 

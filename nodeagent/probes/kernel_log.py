@@ -89,7 +89,7 @@ class KernelLog:
         return lines
 
     def take_lost(self) -> Lost:
-        """Return what was lost since the last call, as far as the place that is read now can tell."""
+        """Return the loss since the last call, as far as the present source knows."""
         return Lost() if self._source is None else self._source.take_lost()
 
     def close(self) -> None:

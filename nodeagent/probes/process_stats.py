@@ -77,8 +77,8 @@ def rss_bytes(pid: int) -> int:
 def core_wait_s(pid: int) -> float | None:
     """Return how long the threads of ``pid`` were ready to run and had no core, summed, seconds.
 
-    It only grows, unless a thread ends. The second field of ``/proc/PID/task/TID/schedstat`` counts it
-    in nanoseconds. None if there is no such process, or if this kernel counts no waiting.
+    It only grows, unless a thread ends. The second field of ``/proc/PID/task/TID/schedstat`` counts
+    it in nanoseconds. None if there is no such process, or if this kernel counts no waiting.
     """
     total_ns, is_known = 0, False
     try:

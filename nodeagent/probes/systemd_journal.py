@@ -1,8 +1,8 @@
 """The kernel log by way of systemd's journal, for who may read that and not ``/dev/kmsg``.
 
 A ``journalctl`` that follows writes into a pipe, which is read without blocking. Its end is an
-error; whoever uses this starts another one, later. Beside the kernel's messages it is asked for those
-by which journald says that it has missed some.
+error; whoever uses this starts another one, later. Beside the kernel's messages it is asked for
+those by which journald says that it has missed some.
 """
 
 import os
@@ -14,7 +14,7 @@ from nodeagent.detect.log_lines import LineCutter
 from nodeagent.detect.lost_lines import Lost
 
 _MISSED_MESSAGES: Final = "e9bf28e6e834481bb6f48f548ad13606"
-"""``SD_MESSAGE_JOURNAL_MISSED``, which is no message of the kernel's and thus not shown by ``-k``."""
+"""``SD_MESSAGE_JOURNAL_MISSED``. It is no kernel message, so ``-k`` does not show it."""
 _COMMAND: Final = (
     "-b", "-f", "-n", "0", "-o", "short-iso", "--no-pager",
     "_TRANSPORT=kernel", "+", f"MESSAGE_ID={_MISSED_MESSAGES}",

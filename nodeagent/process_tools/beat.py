@@ -1,8 +1,8 @@
 """Periodic work of the agent, all at the same moments.
 
-Waking up costs more than most of what is then done: the caches are cold, and a rank gives up its core. So
-everything that looks again and again does so at multiples of its period on one clock, and the agent
-wakes up once for all that is due.
+Waking up costs more than most of what is then done: the caches are cold, and a rank gives up its
+core. So everything that looks again and again does so at multiples of its period on one clock, and
+the agent wakes up once for all that is due.
 """
 
 import asyncio
@@ -13,7 +13,10 @@ _TOO_SOON: Final = 0.1
 
 
 async def next_beat(period_s: float) -> None:
-    """Sleep until the next multiple of ``period_s`` seconds; until the one after, if that is at hand."""
+    """Sleep until the next multiple of ``period_s`` seconds.
+
+    Until the one after, if that is at hand.
+    """
     await asyncio.sleep(until_beat(asyncio.get_running_loop().time(), period_s))
 
 

@@ -151,7 +151,8 @@ class LineChannel:
             self._taken.set()
 
     def _await_no_room(self) -> None:
-        # Asking the loop to forget what it does not know costs it an exception with the socket's name.
+        # Asking the loop to forget what it does not know costs it an exception with the socket's
+        # name.
         if self._awaits_room:
             self._awaits_room = False
             self._loop.remove_writer(self._connection)

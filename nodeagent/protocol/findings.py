@@ -1,8 +1,8 @@
 """Findings of a node's own probes: hardware, kernel, disks, memory and network.
 
-Findings are facts about a node, independent of its tasks. The agent reports a condition once when it
-begins and once when it ends. The controller's core judges it. A clock that is off is the controller's
-own finding, since a node can't know.
+Findings are facts about a node, independent of its tasks. The agent reports a condition once when
+it begins and once when it ends. The controller's core judges it. A clock that is off is the
+controller's own finding, since a node can't know.
 """
 
 from typing import Literal
@@ -17,8 +17,8 @@ FindingSign = Literal[
     MeasuredSign,
     "message",  # words of the kernel or a tool, in ``text``: the catalogue of faults says what
     "link_changed",  # a network link went down, or up
-    # Of the kernel log, before they could be read: ``value`` is their number, or their bytes if none
-    # were counted.
+    # Of the kernel log, before they could be read: ``value`` is their number, or their bytes if
+    # none were counted.
     "lines_lost",
     "unreadable",  # it can't be looked at, or gives no answer: what was found there is not over
     "clock_off",  # the node's wall clock is not the controller's
@@ -37,8 +37,8 @@ class NodeFinding(BaseModel):
         limit: What it was compared with.
         is_over: It was reported before, and is back to normal.
         is_event: It has happened, and does not last: nobody says that it is over.
-        num_dropped: Findings of this probe that were not reported since the last one, to keep a storm
-            of messages small.
+        num_dropped: Findings of this probe that were not reported since the last one, to keep a
+            storm of messages small.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")

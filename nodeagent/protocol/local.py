@@ -83,12 +83,12 @@ class StopAtBoundary(_Local):
 class Halt(_Local):
     """Park: the generation can't go on, or shall not.
 
-    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together; with
-    ``completes_copies`` once the in-memory checkpoints of that iteration are complete, if they can be.
-    Without it, ranks that share a model-parallel replica with a rank in ``broken`` are woken at once.
-    All other ranks finish their micro-batch (with pipeline stages: their schedule) and are woken from
-    collectives that span replicas. A parked rank
-    reports ``RankHalted``, or ``RankRaised`` where an exception of its own came first.
+    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together;
+    with ``completes_copies`` once the in-memory checkpoints of that iteration are complete, if they
+    can be. Without it, ranks that share a model-parallel replica with a rank in ``broken`` are
+    woken at once. All other ranks finish their micro-batch (with pipeline stages: their schedule)
+    and are woken from collectives that span replicas. A parked rank reports ``RankHalted``, or
+    ``RankRaised`` where an exception of its own came first.
     """
 
     kind: Literal["halt"] = "halt"

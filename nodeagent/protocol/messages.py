@@ -2,8 +2,8 @@
 
 Two kinds travel from the agent. *Reports* carry a sequence number, are kept on the node until the
 controller acknowledges them, and are sent again after a reconnect: nothing is lost, and the
-controller drops duplicates. Everything else (heartbeats, results) describes the present and is never
-repeated. Commands are idempotent: a command that arrives twice is carried out once.
+controller drops duplicates. Everything else (heartbeats, results) describes the present and is
+never repeated. Commands are idempotent: a command that arrives twice is carried out once.
 
 The first message of each side states its version; see ``PROTOCOL_VERSION``.
 """
@@ -39,7 +39,7 @@ class RankStatus(_Message):
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: float = 0.0
-    """How long its own computing takes (see ``local.RankPulse``): median over its newest iterations.
+    """Time of its own computing (see ``local.RankPulse``), median over its newest iterations.
     0 until there are enough of them."""
     busy_spread_s: float = 0.0
     """Median difference of these iterations from that."""
@@ -78,10 +78,11 @@ class Acknowledge(_Message):
 class StartRanksCommand(_Message):
     """Start these ranks, or have parked processes become them (``RankLaunch.continues``).
 
-    Kills processes of older generations of the task that no launch continues. A launch whose parked process is gone ends in ``LaunchFailed``.
+    Kills processes of older generations of the task that no launch continues. A launch whose parked
+    process is gone ends in ``LaunchFailed``.
 
-    ``resume`` and ``copy_holders`` are the same for all ranks and grow with their number, so they are
-    sent once. ``whole_launches`` puts them into each launch again.
+    ``resume`` and ``copy_holders`` are the same for all ranks and grow with their number, so they
+    are sent once. ``whole_launches`` puts them into each launch again.
     """
 
     kind: Literal["start_ranks"] = "start_ranks"
@@ -141,8 +142,8 @@ class HaltRanksCommand(_Message):
 class InspectRanksCommand(_Message):
     """Look where the task's ranks of ``generation`` stand; each is reported as ``RankInspected``.
 
-    A rank is asked first, for ``answer_limit_s``; who does not answer is looked at from outside. What
-    is not known after ``limit_s`` is reported as ``no answer``.
+    A rank is asked first, for ``answer_limit_s``; who does not answer is looked at from outside.
+    What is not known after ``limit_s`` is reported as ``no answer``.
     """
 
     kind: Literal["inspect_ranks"] = "inspect_ranks"

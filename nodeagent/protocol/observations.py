@@ -114,8 +114,8 @@ class LaunchFailed(Observation):
 class IterationCommitted(Observation):
     """All ranks of the task applied the update of ``iteration``. Reported by global rank 0 only.
 
-    A command's iterations are read from its log, by whichever rank prints them; it may print one line
-    for several. What it does not say is None.
+    A command's iterations are read from its log, by whichever rank prints them; it may print one
+    line for several. What it does not say is None.
 
     Attributes:
         iteration: Counted from 1.

@@ -1,4 +1,4 @@
-"""Faults that a drill stages in one rank: an enumerated kind and numbers, never code or commands."""
+"""Faults that a drill stages in one rank: a kind and numbers, never code or commands."""
 
 from typing import Literal
 

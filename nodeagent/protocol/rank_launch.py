@@ -21,8 +21,8 @@ class TrainingSpec(BaseModel):
         model: Shape of the model.
         program: Training program; None for the built-in GPT.
         data_path: Text file that is read as bytes; empty means the reference text of CPython.
-        checkpoint_dir: Directory of the task's checkpoints, shared by all nodes; empty where nothing is
-            loaded, saved or recorded.
+        checkpoint_dir: Directory of the task's checkpoints, shared by all nodes; empty where
+            nothing is loaded, saved or recorded.
         checkpoint_interval: Iterations between two checkpoints.
         checkpoints_kept: Complete checkpoints to keep; older ones are removed.
         num_micro_batches: Micro-batches of the global batch, over all replicas; at least dp.
@@ -92,12 +92,12 @@ class RankLaunch(BaseModel):
             It continues no rank and prepares for none.
         continues: The parked rank whose process becomes this rank; None starts a process.
         prepares_for: Not a rank of the generation, but a process that is to be this rank of a later
-            one with ``layout``, or one with the same part of the model. It builds its model, or keeps
-            the one that it has, and waits while the task trains on. Its own ``global_rank`` is beyond
-            those of the world.
+            one with ``layout``, or one with the same part of the model. It builds its model, or
+            keeps the one that it has, and waits while the task trains on. Its own ``global_rank``
+            is beyond those of the world.
         resume: How the generation takes up training.
-        copy_holders: By global rank, the rank that holds the in-memory checkpoints of its state; None
-            for a rank without copies. Empty where no state is.
+        copy_holders: By global rank, the rank that holds the in-memory checkpoints of its state;
+            None for a rank without copies. Empty where no state is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

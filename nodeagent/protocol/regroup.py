@@ -1,11 +1,12 @@
-"""What a regroup is about: where each rank stands when it is parked, and how the next generation goes on.
+"""Records of a regroup: positions of parked ranks, and the resume of the next generation.
 
 An iteration passes through phases: ``accumulate`` (micro-batch after micro-batch into the sums of
 the replica), ``reduce`` (bucket after bucket, over the replicas), ``finalise`` (the sums that
 Megatron adds inside a replica), ``vote`` (one small sum over all ranks), ``stepping``,
 ``committed``. A parked rank states its ``Position`` in them. From the positions the controller's
-core decides (``controller.core.rules.regroup.next_generation``), and every rank of the new generation gets the same
-``Resume``: the iteration is committed, finished from its partial results, or run again.
+core decides (``controller.core.rules.regroup.next_generation``), and every rank of the new
+generation gets the same ``Resume``: the iteration is committed, finished from its partial results,
+or run again.
 
 Micro-batches are named by their index in the global batch, buckets by a digest of their parameters'
 names, ranks by their global rank in the generation that the record speaks of.
@@ -82,12 +83,12 @@ class Position(_Record):
         counted: Micro-batches that its sums hold, each whole.
         is_torn: Whether it was interrupted inside a micro-batch: its sums can't be used.
         reduced: Buckets whose sum over all replicas it holds.
-        is_spoilt: Whether what any rank holds as reduced may be wrong: it lacks a gradient of this one, or (NCCL)
-            a peer broke off.
+        is_spoilt: Whether what any rank holds as reduced may be wrong: it lacks a gradient of this
+            one, or (NCCL) a peer broke off.
         num_buckets: How many buckets it has.
         vote: The newest vote whose result it got: on ``committed + 1``, or on ``committed``.
-        shard: Which shard of the state it holds, and of how many; None where state is not sharded. It
-            may be that of an older generation, if the newest one never formed.
+        shard: Which shard of the state it holds, and of how many; None where state is not sharded.
+            It may be that of an older generation, if the newest one never formed.
         copies: In-memory checkpoints that it could hand out.
     """
 
@@ -114,7 +115,7 @@ class ReducedBucket(_Record):
 
 
 class ShardHolder(_Record):
-    """Rank ``holder`` hands out the shard (tp, pp, dp): its own state, or an in-memory checkpoint."""
+    """Rank ``holder`` hands out shard (tp, pp, dp): its own state or an in-memory checkpoint."""
 
     tp_rank: int
     pp_rank: int
@@ -164,7 +165,10 @@ class Resume(_Record):
 
     @property
     def level(self) -> int:
-        """The newest iteration that is committed once all have done what it says; with ``disk`` that is not known."""
+        """The newest iteration that is committed once all have done what it says.
+
+        With ``disk`` that is not known.
+        """
         return self.vote.iteration if self.vote else self.committed
 
 

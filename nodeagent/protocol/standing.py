@@ -1,7 +1,7 @@
 """The standing of a rank: where its training thread is at this moment, from inside or outside.
 
-Hangs are explained by standings. A rank that waits for others is inside a collective. The culprit is
-not, or gives no answer.
+Hangs are explained by standings. A rank that waits for others is inside a collective. The culprit
+is not, or gives no answer.
 """
 
 from typing import Final, Literal
@@ -61,8 +61,8 @@ class Standing(BaseModel):
         stack: Stacks of its threads, the training thread first, each innermost frame first; at most
             ``MAX_STACK_CHARS``.
         source: Who told: the rank itself, its fault handler, ``py-spy``, or the kernel.
-        collectives: The newest of each process group, newest first, at most ``MAX_COLLECTIVES``; empty
-            where the rank does not answer itself.
+        collectives: The newest of each process group, newest first, at most ``MAX_COLLECTIVES``;
+            empty where the rank does not answer itself.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")

@@ -1,10 +1,10 @@
-"""All that training programs import: ``attach``, and the ``Loop`` and ``Context`` of a training program.
+"""All that training programs import: ``attach``, ``Loop`` and ``Context``.
 
     from nodeagent.public import attach         # in any Python program; needs no torch
     from nodeagent.public import Context, Loop  # in a training loop of one's own
 
-``Loop`` and ``Context`` need torch and Megatron, which an attached program may lack. So their module
-is imported when one of the two names is first used. Begin with ``monitor``.
+``Loop`` and ``Context`` need torch and Megatron, which an attached program may lack. So their
+module is imported when one of the two names is first used. Begin with ``monitor``.
 """
 
 import importlib

@@ -4,12 +4,12 @@
     monitor.iteration(iteration, loss=loss)             # after each iteration, on every rank
 
 An uncaught exception in any thread reaches the node's agent with its traceback before the process
-ends. Iterations and their times are reported as they happen. A fatal signal leaves the stacks of all
-threads in the log. Nothing else changes, and nothing here blocks training: a separate thread sends
-the reports, and keeps them while there is no agent.
+ends. Iterations and their times are reported as they happen. A fatal signal leaves the stacks of
+all threads in the log. Nothing else changes, and nothing here blocks training: a separate thread
+sends the reports, and keeps them while there is no agent.
 
-In a program that no agent started, ``attach`` and its monitor do nothing. This module doesn't import
-torch.
+In a program that no agent started, ``attach`` and its monitor do nothing. This module doesn't
+import torch.
 """
 
 import atexit
@@ -109,7 +109,10 @@ class Monitor:
             raise DrillError(f"drill: exception after iteration {iteration}")
 
     def report_exception(self, error: BaseException) -> None:
-        """Report an exception that ends the program or one of its threads; wait until it is stored."""
+        """Report an exception that ends the program or one of its threads.
+
+        Wait until it is stored.
+        """
         # A forked child inherits this object, but neither the thread nor the rank's identity.
         if self._link is None or self._rank is None or os.getpid() != self._pid:
             return
@@ -128,11 +131,13 @@ _attached: list[Monitor] = []
 
 
 def attach(*, watch_threads: bool = True) -> Monitor:
-    """Connect this process to its node's agent. Call it once, early; later calls return the same monitor.
+    """Connect this process to its node's agent.
+
+    Call it once, early; later calls return the same monitor.
 
     It installs ``sys.excepthook`` and ``threading.excepthook``, which call the previous hooks. It
-    enables ``faulthandler`` for fatal signals. If the program does not use SIGUSR2, that signal dumps
-    the stacks: the agent sends it to a rank that hangs.
+    enables ``faulthandler`` for fatal signals. If the program does not use SIGUSR2, that signal
+    dumps the stacks: the agent sends it to a rank that hangs.
 
     Args:
         watch_threads: Whether an exception that ends a thread other than the main one is a fault of

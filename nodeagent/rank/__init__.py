@@ -1,4 +1,4 @@
-"""The training processes of a node: the template, the ranks that are forked from it, their training.
+"""The training processes of a node: the template, its forked ranks, their training.
 
 The rooms, from the outside in: ``process`` (a rank's process), ``training`` (its loop over all
 generations), ``iteration`` (one iteration in phases), ``program`` (the model and data of the task),

@@ -1,1 +1,4 @@
-"""The rank processes of a node: started, watched, inspected, ended. Begin with ``rank_processes``."""
+"""The rank processes of a node: started, watched, inspected, ended.
+
+Begin with ``rank_processes``.
+"""

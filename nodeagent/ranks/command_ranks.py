@@ -5,10 +5,10 @@ its exit with 0 means that it has finished; a stop is a SIGTERM; and where its g
 the agent says in its place that it holds nothing to go on with: the next generation begins with new
 processes, which ends this one.
 
-Lines are taken once, also where agents are replaced: how far a log was read is stored with the report
-of the last line in it. A program that has attached to the agent tells its iterations itself, and
-no line of its log is taken from then on. It leaves a file that says so before it goes on, since its
-first lines may be read before its first words arrive.
+Lines are taken once, also where agents are replaced: how far a log was read is stored with the
+report of the last line in it. A program that has attached to the agent tells its iterations itself,
+and no line of its log is taken from then on. It leaves a file that says so before it goes on, since
+its first lines may be read before its first words arrive.
 """
 
 import asyncio

@@ -1,15 +1,16 @@
 """The agent's side of ``ranks.sock``: reports from ranks, and orders to them.
 
-A rank's control connection begins with ``RankHello``. Its reports are stored in the outbox, and only
-then answered with ``ReportStored``: until then the rank keeps them. A report that is sent again after
-a reconnect is recognised by its number. Numbers continue when the process becomes another rank. A
-store connection carries rendezvous calls and nothing else.
+A rank's control connection begins with ``RankHello``. Its reports are stored in the outbox, and
+only then answered with ``ReportStored``: until then the rank keeps them. A report that is sent
+again after a reconnect is recognised by its number. Numbers continue when the process becomes
+another rank. A store connection carries rendezvous calls and nothing else.
 
 Orders go to a process, by pid, under whatever name it has at the time. Orders that must not be lost
-are on disk and are repeated at each hello: ``Halt`` while its generation is halted, ``Join`` until the
-rank says hello under its new name, ``StopAtBoundary`` always. They are repeated also at the hello of
-a rank that has just joined: a ``Halt`` of its new generation may have reached it too early, and was
-ignored then. A ``Join`` is sent once on each connection, since a rank keeps it until it can follow.
+are on disk and are repeated at each hello: ``Halt`` while its generation is halted, ``Join`` until
+the rank says hello under its new name, ``StopAtBoundary`` always. They are repeated also at the
+hello of a rank that has just joined: a ``Halt`` of its new generation may have reached it too
+early, and was ignored then. A ``Join`` is sent once on each connection, since a rank keeps it until
+it can follow.
 
 Reports of ranks of an earlier run of the controller are answered but not passed on. The present
 controller would take them for reports of its own task.
@@ -161,8 +162,8 @@ class RankConnections:
     async def drained(self, pid: int) -> None:
         """Wait until everything that the dead process ``pid`` had sent is taken in.
 
-        Its connections are ended after that: a child of it, a worker of its data loader perhaps, may
-        hold them open for much longer.
+        Its connections are ended after that: a child of it, a worker of its data loader perhaps,
+        may hold them open for much longer.
         """
         try:
             async with asyncio.timeout(_DRAIN_LIMIT_S):
@@ -181,7 +182,10 @@ class RankConnections:
             control.channel.send(halt)
 
     def join(self, pid: int, launch: RankLaunch) -> None:
-        """Tell a process which rank it has become. One without a connection is told at its hello."""
+        """Tell a process which rank it has become.
+
+        One without a connection is told at its hello.
+        """
         if (control := self._control.get(pid)) is not None:
             control.send_join(launch)
 
@@ -250,7 +254,8 @@ class RankConnections:
             control = self._control[hello.pid] = _Control(channel)
         rank = await self._owner.greet(hello)
         if rank is not None and rank.pid != hello.pid:
-            # A program that a script has started speaks for the script's process, which is the rank.
+            # A program that a script has started speaks for the script's process, which is the
+            # rank.
             self._control[rank.pid] = self._control.pop(hello.pid)
         if rank is not None and not rank.is_foreign:
             self._repeat(control, _key_of(hello), rank)

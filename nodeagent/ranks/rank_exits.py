@@ -1,8 +1,8 @@
 """Finds out how a rank's process ended, and stores its exit.
 
 The exit comes from the ``.exit`` file, since the agent is not the parent. ``kill_causes`` finds the
-sender of a SIGKILL. The exit is stored together with a mark, which keeps the next agent from reporting it
-again if this one dies before it has removed the rank's files.
+sender of a SIGKILL. The exit is stored together with a mark, which keeps the next agent from
+reporting it again if this one dies before it has removed the rank's files.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ class ExitSources:
     """Who else knows of the end of a process.
 
     Attributes:
-        drained: Waits until what the process ``pid`` had sent to the agent is read, so that its exit
-            is not stored before its last words.
+        drained: Waits until what the process ``pid`` had sent to the agent is read, so that its
+            exit is not stored before its last words.
         causes: Tells kills for memory from others.
         commands: Speaks for the ranks that are commands.
     """

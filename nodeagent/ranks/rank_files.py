@@ -129,7 +129,10 @@ class RankFiles:
         return path
 
     def exit(self, key: RankKey, pid: int) -> ExitRecord | None:
-        """Return how the process ended, once that is written. An older process's file does not count."""
+        """Return how the process ended, once that is written.
+
+        An older process's file does not count.
+        """
         try:
             ended = ExitRecord.model_validate_json(self.of(key).exit.read_bytes())
         except (FileNotFoundError, ValidationError):

@@ -1,7 +1,7 @@
 """Looks where ranks stand that make no progress, and reports it. Nothing is woken or ended by it.
 
-The kernel is asked first: a process that is stopped can answer nobody. Then the rank itself, over its
-control connection. Who does not answer may hold the interpreter's lock for ever, or live in the
+The kernel is asked first: a process that is stopped can answer nobody. Then the rank itself, over
+its control connection. Who does not answer may hold the interpreter's lock for ever, or live in the
 kernel: Python's fault handler, which needs no lock, is asked for the stacks by a signal; ``py-spy``
 reads them from outside where it is installed and permitted. All ranks are looked at together, and
 what is not known when the time is over stays unknown.

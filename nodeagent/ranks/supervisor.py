@@ -10,8 +10,9 @@ The rules:
 - When a generation starts, all other processes of the task are killed: older generations, except
   the processes that become its ranks or its spares, and all ranks of an earlier run of the
   controller.
-- New ranks start after these have ended, since they need the workers. A process that becomes another
-  rank starts at once: it has its memory already, and the ended ranks are not in its generation.
+- New ranks start after these have ended, since they need the workers. A process that becomes
+  another rank starts at once: it has its memory already, and the ended ranks are not in its
+  generation.
 - A rank is started, or taken over by a process, once per generation, also if the command arrives
   again after the agent was replaced.
 - An exit that a newer generation or a stop has ordered is *expected*.

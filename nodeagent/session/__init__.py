@@ -1,1 +1,4 @@
-"""The agent's sessions: with the controller, and with commands on its own node. Begin with ``controller_session``."""
+"""The agent's sessions: with the controller, and with commands on its own node.
+
+Begin with ``controller_session``.
+"""

@@ -8,9 +8,9 @@ anything twice.
 
 New ranks of one task start one command after another; a start that waits (for old ranks to end, for
 the template) is abandoned when a newer generation or a stop has come meanwhile. Parked processes
-that become ranks of the new generation, or wait beside it, are told so at once, before any of that: the recovery waits
-for the former, they need nothing that a left-out rank still holds, and no message of an older generation
-reaches theirs.
+that become ranks of the new generation, or wait beside it, are told so at once, before any of that:
+the recovery waits for the former, they need nothing that a left-out rank still holds, and no
+message of an older generation reaches theirs.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
-"""The agent's side of ``agent.sock``: one controller at a time, and short queries from its own node.
+"""The agent's side of ``agent.sock``: one controller at a time, and local queries.
 
 The newest ``Attach`` wins and the session before it is closed; an older term of the same run and
 another protocol version are refused in words. After ``Welcome`` come the held reports in order,
-then new reports as they come. Reports are not queued here: each session walks through the outbox with a cursor
-of its own, so a slow controller costs no memory. Heartbeats are skipped while it does not read.
+then new reports as they come. Reports are not queued here: each session walks through the outbox
+with a cursor of its own, so a slow controller costs no memory. Heartbeats are skipped while it does
+not read.
 
 Rule for "full": a controller that leaves ``MAX_OUTGOING`` results and rendezvous calls unread is
 dropped; when it attaches again it gets the waiting calls and the reports again.

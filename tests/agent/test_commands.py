@@ -1,4 +1,7 @@
-"""Real agent process, real commands: their environment, log, exits and stops; and attached programs."""
+"""Real agent process, real commands: their environment, log, exits and stops.
+
+And attached programs.
+"""
 
 import asyncio
 import itertools

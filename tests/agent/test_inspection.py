@@ -32,7 +32,10 @@ async def look(
 
 
 async def look_into_the_lock(controller: FakeController) -> Standing:
-    """Look at the only rank until it holds the interpreter's lock; it does soon after its report."""
+    """Look at the only rank until it holds the interpreter's lock.
+
+    It does soon after its report.
+    """
     async with asyncio.timeout(LIMIT_S):
         while True:
             [standing] = (await look(controller, answer_limit_s=0.2)).values()

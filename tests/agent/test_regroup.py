@@ -1,4 +1,4 @@
-"""Real agent process: ranks are halted, and their processes go on as ranks of the next generation."""
+"""Real agent process: halted ranks continue as ranks of the next generation."""
 
 import json
 import os

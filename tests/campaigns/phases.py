@@ -1,11 +1,11 @@
 """The campaign over the phases of an iteration: every point, on every rank, with real ranks.
 
-    python -m tests.campaigns.phases [--layout NAME ...] [--point POINT ...] [--seed N] [--write-docs]
-    python -m tests.campaigns.phases --device cuda [--seed N]
+    python -m tests.campaigns.phases [--layout NAME ...] [--point POINT ...] [--seed N]
+    [--write-docs] python -m tests.campaigns.phases --device cuda [--seed N]
 
-All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour, and ``--part 1/4``
-every fourth case, so that all can be run in parts. A line per case
-and a table go to standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C or SIGTERM ends
+All of it takes hours; ``--seed`` takes one case of each kind, which takes half an hour, and
+``--part 1/4`` every fourth case, so that all can be run in parts. A line per case and a table go to
+standard output. The exit code is 1 if anything did not hold, or was not run. Ctrl-C or SIGTERM ends
 it with the table of the layouts and optimizers that were run to their end.
 """
 
@@ -33,7 +33,10 @@ _OPTIMIZERS_BF16 = ("plain-bf16", "sharded-bf16")
 _REPLICAS_ALONE = [name for name, layout in LAYOUTS.items() if layout.dp == layout.num_workers]
 _TEMPLATES = {"cpu": FAULTY_TEMPLATE, "cuda": FAULTY_GPU_TEMPLATE}
 _USUAL = [name for name, layout in LAYOUTS.items() if layout.dp == 2 or name in _REPLICAS_ALONE]
-"""Those that are run where none is named; the others have the same kinds of cases with more ranks."""
+"""Those that are run where none is named.
+
+The others have the same kinds of cases with more ranks.
+"""
 _PAGE = REPOSITORY / "docs" / "campaigns" / "phases.md"
 
 
@@ -41,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the campaign and return the exit code."""
     options = _parse(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
-        # Also where it was started in the background, with SIGINT ignored: its ranks are ended with it.
+        # Also where it was started in the background, with SIGINT ignored: its ranks are ended with
+        # it.
         signal.signal(number, signal.default_int_handler)
     parts = [(part, cases) for part in _parts(options) if (cases := _cases(*part, options))]
     if not parts:
@@ -95,7 +99,10 @@ def _selection(options: argparse.Namespace) -> str:
 
 
 def _commit() -> str:
-    """Return the commit of what is run, with a mark where files differ that do not document it; empty outside of a clone."""
+    """Return the commit of what is run, with a mark where files differ that do not document it.
+
+    Empty outside of a clone.
+    """
     try:
         described = _git("describe", "--always")
         differs = _git("diff", "--quiet", "HEAD", "--", ".", ":!docs").returncode == 1

@@ -2,10 +2,11 @@
 
     python -m tests.campaigns.quiet [--iterations N] [--full-speed] [--no-load]
 
-Both tasks of the demo train, with a checkpoint every 20 iterations, while a process that does nothing
-but compute keeps a processor busy. At full speed, without the pauses that the demo makes to be watched,
-iterations differ more among each other. One JSON object goes to standard output: iterations,
-incidents, and warnings by kind. The exit code is 1 if there was an incident, or the run did not end.
+Both tasks of the demo train, with a checkpoint every 20 iterations, while a process that does
+nothing but compute keeps a processor busy. At full speed, without the pauses that the demo makes to
+be watched, iterations differ more among each other. One JSON object goes to standard output:
+iterations, incidents, and warnings by kind. The exit code is 1 if there was an incident, or the run
+did not end.
 
 2,000 iterations take half an hour on two processors.
 """

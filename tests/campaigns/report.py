@@ -1,6 +1,7 @@
 """What a campaign over the phases found, as text: a line per case, a table, a page for the docs.
 
-Results are kept by layout and optimizer beside the page, so that a campaign of hours can be run in parts.
+Results are kept by layout and optimizer beside the page, so that a campaign of hours can be run in
+parts.
 """
 
 import platform
@@ -176,7 +177,10 @@ class Record:
         self._summaries = self._type.validate_json(text)
 
     def add(self, new: Summary) -> None:
-        """Add a result and write the page. It replaces those of the same cases, or of some of them."""
+        """Add a result and write the page.
+
+        It replaces those of the same cases, or of some of them.
+        """
         kept = [old for old in self._summaries if not _replaces(new, old)]
         order = list(LAYOUTS)
         self._summaries = sorted(

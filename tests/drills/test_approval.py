@@ -1,6 +1,7 @@
 """A plan that waits for its operator, with real ranks: training goes on meanwhile.
 
-Then it is divided anew, or the replica that was broken is whole again, with the process that was left of it.
+Then it is divided anew, or the replica that was broken is whole again, with the process that was
+left of it.
 """
 
 import contextlib

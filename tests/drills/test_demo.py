@@ -110,7 +110,8 @@ def test_the_plan_divides_what_is_left(main_job: DemoRun) -> None:
     assert [one["assignments"] for one in later] in ([], [{"gpt-b": 4}])
     assert plan["state"] == "applied"
     assert plan["approved_by"] == "policy auto-heal"
-    # Which of the two gives way hangs on how fast each was found to be, and how soon it will be done.
+    # Which of the two gives way hangs on how fast each was found to be, and how soon it will be
+    # done.
     assert plan["assignments"] in ({"gpt-a": 4, "gpt-b": 2}, {"gpt-a": 2, "gpt-b": 4})
     assert plan["waf_after"] < plan["waf_before"]
     tasks: Any = main_job.outcome["tasks"]

@@ -1,7 +1,7 @@
 """Ranks that are stopped by a signal, end to end: named by where the others wait, and replaced.
 
-One is stopped while it trains; then, as soon as its replacement is started, one that goes on. Whether
-the generation has formed by then is not told apart here.
+One is stopped while it trains; then, as soon as its replacement is started, one that goes on.
+Whether the generation has formed by then is not told apart here.
 """
 
 import contextlib

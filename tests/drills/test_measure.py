@@ -1,4 +1,4 @@
-"""A demo with idle workers: a task is measured there while it trains, and every run refines its table.
+"""A demo with idle workers: a task is measured there while it trains.
 
 One demo for all tests: the last one ends it.
 """

@@ -1,4 +1,7 @@
-"""A controller that is killed for real, in whatever it does; the next one goes on from its journal."""
+"""A controller that is killed for real, in whatever it does.
+
+The next one goes on from its journal.
+"""
 
 import asyncio
 import json
@@ -81,7 +84,7 @@ class Run:
         return [event for line in lines if (event := json.loads(line))["kind"] == kind]
 
     def observed(self, kind: str) -> list[Any]:
-        """Return the observations of one kind in the journal: what was to be announced dies with a controller."""
+        """Return the observations of one kind in the journal, which outlives a controller."""
         lines = (self._directory / "journal.jsonl").read_text().split("\n")[:-1]
         events = [event for line in lines if (event := json.loads(line))["type"] == "Observed"]
         observations = [event["body"]["observation"] for event in events]

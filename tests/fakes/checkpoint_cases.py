@@ -30,7 +30,8 @@ class Step(BaseModel):
             ``wait`` waits, ``load`` loads, ``dump`` writes parameters and optimizer state to
             ``name``, ``note`` records a loss per iteration trained, ``distrust`` distrusts,
             ``rejoin`` goes on in the next generation with the same object, ``tear`` takes a file
-            from the checkpoint ``name``, ``blind`` hides checkpoints from the rank, as a missing mount does.
+            from the checkpoint ``name``, ``blind`` hides checkpoints from the rank, as a missing
+            mount does.
         times: How many iterations.
         name: Of the dump, or the checkpoint.
         ranks: Which ranks take the step; none means all.

@@ -1,4 +1,4 @@
-"""Two ranks, a stage each, that hold one another's in-memory checkpoints, and a copy that does not arrive.
+"""Two ranks hold each other's in-memory checkpoints, and one copy does not arrive.
 
     python -m tests.fakes.copying_ranks
 
@@ -43,7 +43,7 @@ class FlatState:
 
 
 class Narrow(MemoryCheckpoints):
-    """The same, in a process that can't have as much memory as it asks for, once it has no room for some stages."""
+    """The same, in a process without memory for some stages."""
 
     without_room: Collection[int] = ()
 
@@ -119,7 +119,7 @@ def _find_no_memory(memory: Narrow) -> None:
 
 
 def launch_of(generation: int, *kept: int) -> SimpleNamespace:
-    """Return as much of a ``RankLaunch`` as copies need, where those of these iterations are kept."""
+    """Return the parts of a ``RankLaunch`` that copies need, with these iterations kept."""
     resume = SimpleNamespace(kept_copies=kept)
     return SimpleNamespace(generation=generation, copy_holders=(1, 0), resume=resume)
 

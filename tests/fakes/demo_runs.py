@@ -17,7 +17,7 @@ PATIENT = """\
 [policy]
 hang_floor_s = 10.0
 """
-"""Settings for where nobody hangs: a busy machine that puts a rank aside for a while is no incident."""
+"""Settings without hangs: a busy machine that puts a rank aside is no incident."""
 
 Record = dict[str, object]
 

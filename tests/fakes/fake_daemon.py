@@ -1,7 +1,8 @@
 """A program that daemonises as an agent does: ``fake_daemon.py STATE_DIR``.
 
 Double fork, a session of its own, output closed; then it has a child of its own, and serves
-STATE_DIR/echo.sock, answering every line in capitals. STATE_DIR/daemon.pid appears when it is ready.
+STATE_DIR/echo.sock, answering every line in capitals. STATE_DIR/daemon.pid appears when it is
+ready.
 """
 
 import os

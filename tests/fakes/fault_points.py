@@ -85,7 +85,7 @@ class Contribution(BaseModel):
 
 
 def lingering(iteration: int, *, generation: int = 1) -> Fault:
-    """Return what holds rank 0 at the begin of an iteration: no task runs away from a test meanwhile."""
+    """Return the fault that holds rank 0 at an iteration, so no task runs away from a test."""
     return Fault(
         generation=generation, global_rank=0, point="forward", iteration=iteration, action="linger"
     )

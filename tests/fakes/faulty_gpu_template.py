@@ -1,4 +1,4 @@
-"""The template whose ranks break, with the tensors of all of them on the first GPU and gloo between them.
+"""The template with ranks that break, all on the first GPU with gloo between them.
 
     python -m tests.fakes.faulty_gpu_template --state-dir DIR
 

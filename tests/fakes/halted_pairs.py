@@ -1,8 +1,10 @@
 """Two ranks over and over that exchange all the time, and whose connections are cut meanwhile.
 
-    python -m tests.fakes.halted_pairs NUM_PAIRS [--floats N] [--exchange all-reduce|messages] [--at-once]
+    python -m tests.fakes.halted_pairs NUM_PAIRS [--floats N] [--exchange all-reduce|messages]
+    [--at-once]
 
-Prints how many of the ranks were not woken within a second. ``--at-once`` ends the connections in one step.
+Prints how many of the ranks were not woken within a second. ``--at-once`` ends the connections in
+one step.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python -m tests.fakes.lost_node DIRECTORY KIND
 
-Prints the processes that are left after the herd was ended, a JSON list. Its own process, because a herd
-ends everything below the process that it is in.
+Prints the processes that are left after the herd was ended, a JSON list. Its own process, because a
+herd ends everything below the process that it is in.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The program behind ``model_cases``: forks the ranks of a case and lets them train.
 
-It reads one ``Case`` per line on standard input and writes one ``Outcome`` per line. The loop is the
-plainest one that is right: Megatron's schedule, Megatron's own reduction, and then what is tested.
-Nothing recovers. Gradients go to files, by name in the whole model.
+It reads one ``Case`` per line on standard input and writes one ``Outcome`` per line. The loop is
+the plainest one that is right: Megatron's schedule, Megatron's own reduction, and then what is
+tested. Nothing recovers. Gradients go to files, by name in the whole model.
 
 Torch is imported once and no tensor is made before the forks, as in the real template.
 """

@@ -1,7 +1,7 @@
-"""In-memory checkpoints of modelled ranks: ``nodeagent.rank.state.memory_checkpoints`` without tensors and threads.
+"""In-memory checkpoints of modelled ranks, without tensors and threads.
 
-Every shard has two places for copies, and a third one while both are to be kept. A copy lies with its owner
-at once, and with its holder when the test lets it arrive, or half of it.
+Every shard has two places for copies, and a third one while both are to be kept. A copy lies with
+its owner at once, and with its holder when the test lets it arrive, or half of it.
 """
 
 from collections.abc import Collection, Sequence

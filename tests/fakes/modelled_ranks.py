@@ -1,10 +1,11 @@
 """A rank as the regroup protocol sees it, without torch: what it does, in the order it does it.
 
 ``ModelledProcess`` mirrors ``nodeagent.rank`` (``iteration``, ``reduction``, ``accumulate``,
-``resume``, ``train``) around the real ``Ledger``; with a sharded optimizer, ``modelled_shards``. Gradients are multisets of (iteration,
-micro-batch), one per bucket; parameters are the sequence of multisets that were applied. A process
-is a generator that yields wherever a real one can be blocked, interrupted or killed; who goes on
-when is up to the test. Every update is checked when it is applied.
+``resume``, ``train``) around the real ``Ledger``; with a sharded optimizer, ``modelled_shards``.
+Gradients are multisets of (iteration, micro-batch), one per bucket; parameters are the sequence of
+multisets that were applied. A process is a generator that yields wherever a real one can be
+blocked, interrupted or killed; who goes on when is up to the test. Every update is checked when it
+is applied.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ from tests.fakes.modelled_state import Cell, Gradient, Job, State, Storage, whol
 LOSSES: Final = "losses"
 
 Stop = Collective | Literal["boundary", "local"]
-"""Where a rank can be: in a collective, between two micro-batches, or in the middle of something."""
+"""Where a rank can be: in a collective, between micro-batches, or inside a step."""
 
 Run = Generator[Stop, None, None]
 
@@ -237,7 +238,8 @@ class ModelledProcess:
         yield "local"
         ledger.adopt(level)
 
-    # --- nodeagent.rank.training.resume ----------------------------------------------------------------
+    # --- nodeagent.rank.training.resume
+    # ----------------------------------------------------------------
 
     def _resume(self) -> Run:
         resume, ledger = self.resume, self.ledger
@@ -330,7 +332,8 @@ class ModelledProcess:
         else:
             self.staging[bucket] = content
 
-    # --- nodeagent.rank.iteration.iteration_phases -------------------------------------------------------------
+    # --- nodeagent.rank.iteration.iteration_phases
+    # -------------------------------------------------------------
 
     def _begin_afresh(self) -> None:
         self._forget_sums()
@@ -415,7 +418,8 @@ class ModelledProcess:
         ledger.commit(vote)
         ledger.has_state = True
 
-    # --- nodeagent.rank.iteration.accumulation ------------------------------------------------------------
+    # --- nodeagent.rank.iteration.accumulation
+    # ------------------------------------------------------------
 
     def _accumulate(self, micro_batches: Sequence[int]) -> Run:
         layout, ledger = self.groups.layout, self.ledger
@@ -447,7 +451,8 @@ class ModelledProcess:
             self.ledger.count(index, *((2.0**index, 1) if is_last_stage else (0, 0)))
         self._under_way = []
 
-    # --- nodeagent.rank.iteration.reduction -------------------------------------------------------------
+    # --- nodeagent.rank.iteration.reduction
+    # -------------------------------------------------------------
 
     def _start(self, bucket: str) -> None:
         if bucket in self.ledger.reduced or self._is_alone:

@@ -1,7 +1,7 @@
-"""A modelled rank with a sharded optimizer: ``nodeagent.rank.state.sharded_adam`` and ``shards`` without torch.
+"""A modelled rank with a sharded optimizer, without torch.
 
-Its state is one shard of that of its cell. The model that it computes with is gathered from all of them
-after each update, and again at the start of a generation.
+Its state is one shard of that of its cell. The model that it computes with is gathered from all of
+them after each update, and again at the start of a generation.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,8 @@ class ShardedProcess(ModelledProcess):
             for each in gathering.parts:
                 self.model = {**self.model, **each}
 
-    # --- nodeagent.rank.training.resume and nodeagent.rank.state.shard_distribution ------------------------------------------
+    # --- nodeagent.rank.training.resume and nodeagent.rank.state.shard_distribution
+    # ------------------------------------------
 
     def _bring_state(self, level: int) -> Run:
         ledger, before = self.ledger, self._partition

@@ -24,7 +24,9 @@ class Gradient:
 
 
 State = dict[str, tuple[Gradient, ...]]
-"""By bucket: the updates that were applied to it, in order. With a sharded optimizer a bucket has ``UNITS``
+"""By bucket: the updates that were applied to it, in order.
+
+With a sharded optimizer a bucket has ``UNITS``
 pieces, ``a:0`` to ``a:11``, so that it can be divided by 1 to 4."""
 
 UNITS = 12
@@ -54,7 +56,10 @@ class Job:
 
 @dataclass(eq=False)
 class Storage:
-    """Checkpoints on disk, by iteration and cell; complete when all ranks of one generation wrote."""
+    """Checkpoints on disk, by iteration and cell.
+
+    Complete when all ranks of one generation wrote.
+    """
 
     complete: dict[int, dict[Cell, State]] = field(default_factory=dict)
     _parts: dict[tuple[Generation, int], dict[int, tuple[Cell, State]]] = field(

@@ -1,8 +1,8 @@
 """A task of modelled ranks: its members, the parked ranks, and one generation after another.
 
-It replaces agents and controller: it halts, collects positions, asks the real ``decide`` for the next
-step, and begins the next generation with parked and with new processes. Invariants are checked on
-the way.
+It replaces agents and controller: it halts, collects positions, asks the real ``decide`` for the
+next step, and begins the next generation with parked and with new processes. Invariants are checked
+on the way.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class ModelledTask:
     _dispensable: set[int] = field(default_factory=set)
     """Ranks without which the others together had copies of everything."""
     _untold: set[tuple[int, HeldCopy]] = field(default_factory=set)
-    """Copies that arrived when their ranks had parked and told what they have: nobody counts on them yet."""
+    """Copies that arrived after their ranks reported positions: they do not count yet."""
 
     @property
     def is_intact(self) -> bool:
@@ -200,7 +200,7 @@ class ModelledTask:
         return continues
 
     def check_copies(self) -> None:
-        """While no process is lost no copies are given up that outlast the loss of one, whichever that is."""
+        """Check that copies which outlast any single loss are kept while no process is lost."""
         if not all(each.is_well for each in self.processes.values()):
             self._dispensable = set()
             return
@@ -267,7 +267,7 @@ class ModelledTask:
         decision: ResumeDecision,
         excluded: Sequence[Source],
     ) -> None:
-        """While every shard has somebody with the newest state, or who can get there, it is kept."""
+        """Check that the newest state is kept while every shard has a rank that can reach it."""
         resume = decision.resume
         level = resume.level
         if resume.source == "disk":
@@ -297,7 +297,7 @@ class ModelledTask:
         return self._have_all(copy for each in positions if each for copy in each.copies)
 
     def _are_all(self, found: Iterable[tuple[int, tuple[Cell, int]]]) -> bool:
-        """Whether these are all shards of all cells, of which each says into how many it is divided."""
+        """Return whether these are all shards of all cells."""
         num_found = Counter(num_shards for num_shards, _ in set(found))
         num_cells = self.layout.tp * self.layout.pp
         return any(number == num_cells * num_shards for num_shards, number in num_found.items())

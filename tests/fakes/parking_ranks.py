@@ -2,11 +2,11 @@
 
     python -m tests.fakes.parking_ranks
 
-The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*: rank 1 takes
-its time with them. *broken*: its thread ends. *halted*: both are halted while they wait. *narrow*, *full*: those of
-iteration 2 are begun, and rank 1 finds no memory for its own, or for that of rank 0. Prints, as JSON, the
-iterations that each rank has of each stage then, whether waiting was broken off, whether it was in vain, and
-which copy it says was missed, and why.
+The copies of iteration 1 are on their way when the ranks are to park after iteration 2. *slow*:
+rank 1 takes its time with them. *broken*: its thread ends. *halted*: both are halted while they
+wait. *narrow*, *full*: those of iteration 2 are begun, and rank 1 finds no memory for its own, or
+for that of rank 0. Prints, as JSON, the iterations that each rank has of each stage then, whether
+waiting was broken off, whether it was in vain, and which copy it says was missed, and why.
 """
 
 import json

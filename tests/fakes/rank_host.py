@@ -1,4 +1,4 @@
-"""Stands for a node's agent and for the controller's rendezvous, so that real ranks can run in a test.
+"""Replaces a node's agent and the controller's rendezvous, so that real ranks run in a test.
 
 One thread serves ``ranks.sock`` (store calls from ``RendezvousTables``, reports, pulses) and keeps
 what ranks said; a real template, started once, forks the ranks. ``cut_connections`` and
@@ -201,7 +201,10 @@ class RankHost:
         return hello
 
     def plan(self, task: str, faults: Iterable[Fault]) -> None:
-        """Have the ranks of a task break as ``faults`` say. Before they start, on a faulty template."""
+        """Have the ranks of a task break as ``faults`` say.
+
+        Before they start, on a faulty template.
+        """
         plan = FaultPlan(faults=tuple(faults))
         plan_path(self.state_dir, task).write_text(plan.model_dump_json())
 

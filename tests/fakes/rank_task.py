@@ -1,8 +1,8 @@
 """A task of real ranks over its generations: stands for the controller's part in a regroup.
 
 It starts ranks, waits until one breaks, has the others park, asks the core how to go on
-(``controller.core.rules.regroup.next_generation``), and carries that out. When the task is finished it tells what
-happened to every iteration.
+(``controller.core.rules.regroup.next_generation``), and carries that out. When the task is finished
+it tells what happened to every iteration.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class RankTask:
     positions: dict[int, Position] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     num_stuck: int = 0
-    """Ranks that did not park in time: gloo forgets now and then to wake an operation (``wake``)."""
+    """Ranks that did not park in time: sometimes gloo does not wake an operation."""
     generation: int = 0
     _resume: Resume | None = None
 
@@ -290,7 +290,7 @@ class RankTask:
 
 
 def _free_place(layout: Layout, launch: RankLaunch, taken: Collection[int]) -> int:
-    """Return the first rank of ``layout`` that nobody is and that has the part of the model of ``launch``."""
+    """Return the first free rank of ``layout`` with the model part of ``launch``."""
     was = launch.global_rank if launch.prepares_for is None else launch.prepares_for
     part = part_of(launch.layout, was)
     return next(

@@ -1,4 +1,4 @@
-"""Run a module, or a program, in a process that has imported the training program as the template does.
+"""Run a module or a program in a process with the template's imports.
 
     python -m tests.fakes.warm MODULE [ARG...]
     python -m tests.fakes.warm -c PROGRAM [ARG...]

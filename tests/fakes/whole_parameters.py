@@ -1,4 +1,4 @@
-"""The parameters of the whole model: named on a rank, or read from a checkpoint on disk and compared.
+"""The parameters of the whole model, from a rank or from a checkpoint on disk.
 
 A checkpoint is read by its manifest only, without the code that loads checkpoints.
 """

@@ -1,9 +1,9 @@
 """A make-believe cluster under a virtual clock, for the core: instructions in, events out.
 
 It does to the machine what real nodes do: starts take a moment, ranks commit iterations, park and
-go on (``tests.fakes.world_training``), some of a dead rank's peers report failed collectives, a lost
-node says nothing. Nothing sleeps; time jumps from one thing to the next. The order of things that
-happen at the same instant is drawn from a seed.
+go on (``tests.fakes.world_training``), some of a dead rank's peers report failed collectives, a
+lost node says nothing. Nothing sleeps; time jumps from one thing to the next. The order of things
+that happen at the same instant is drawn from a seed.
 """
 
 import heapq
@@ -153,14 +153,16 @@ class World:
         self.dumb: set[int] = set()
         """Processes of which no agent says in time where they stand."""
         self.lingering: dict[int, bool] = {}
-        """Deaf ones that have done all that they were to do and do not exit; whether they say so."""
+        """Deaf ones that have done all that they were to do and do not exit.
+
+        Whether they say so.
+        """
         self.can_probe = True
         """Whether peers can look at each other's SSH ports."""
         self.iteration_s = ITERATION_S
         self.loss_factor = 1.0
         """What losses and gradient norms are multiplied by."""
-        self.busy_s: dict[int, float] = {}
-        self.waited_s: dict[int, float] = {}
+        self.busy_s, self.waited_s = dict[int, float](), dict[int, float]()
         """By pid, how long a rank's own computing takes."""
         self._queue: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -380,7 +382,7 @@ class World:
                 assert not is_seen or not _is_same_place(old.layout, rank, start.layout, number)
 
     def _is_blamed(self, rank: FakeRank) -> bool:
-        """Whether the machine gives the rank's place a new process, though nothing is wrong with it."""
+        """Return whether the machine replaces a process that has no fault."""
         return any(
             incident.cause.action == "restart"
             and incident.covers.get(rank.task) == rank.generation

@@ -1,10 +1,10 @@
-"""What the ranks of the make-believe cluster do while they train: phases, ledgers, and how they go on.
+"""The ranks of the modelled cluster while they train: phases, ledgers and regroups.
 
 A ``Run`` is one generation. It commits iterations until something interrupts it; then every rank is
 frozen where a real one could have been: whole replicas at the end of a micro-batch, those with a
 broken rank inside one, some buckets reduced, some results of the vote known, some steps done. The
-next generation takes its ``Resume`` at its word, and any step that a real rank could not do, or that
-would count a micro-batch twice, fails the test.
+next generation takes its ``Resume`` at its word, and any step that a real rank could not do, or
+that would count a micro-batch twice, fails the test.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""The placement against brute force: fewest ranks moved, then the least spread, or none where there is none."""
+"""The placement against brute force: fewest moved ranks, then the least spread."""
 
 import random
 from collections import Counter
@@ -76,7 +76,10 @@ def compositions(total: int, limits: tuple[int, ...]) -> Iterator[tuple[int, ...
 
 
 def by_brute_force(case: Case) -> tuple[int, int] | None:
-    """The best score, over all numbers of groups of every stage on every node; None where none fits."""
+    """The best score, over all numbers of groups of every stage on every node.
+
+    None where none fits.
+    """
     names, tasks = list(case.nodes), sorted(case.layouts)
     rooms = tuple(
         sum(case.can_use(Worker(node, slot)) for slot in range(case.nodes[node])) for node in names

@@ -46,7 +46,7 @@ def machine(
     num_iterations: int | None = None,
     is_sharded: bool = False,
 ) -> Machine:
-    """Return a machine that isolates a GPU for its first CUDA error, since so few faults are drawn."""
+    """Return a machine that isolates a GPU for its first CUDA error: few faults are drawn."""
     policy = Policy(is_auto_heal=is_auto_heal, gpu_faults=1, uncorroborated_limit_s=limit_s)
     return demo_machine(
         policy=policy, num_nodes=5, num_iterations=num_iterations, is_sharded=is_sharded
@@ -136,7 +136,8 @@ pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
     seed=0,
     faults=[(1.5, ("lose", "n2", True)), (2.5, ("lose", "n1", False)), (1.0, ("xid", "n4", 0))],
 )
-# A task parks while all its nodes go out of sight; it is stopped, and they come back with its ranks.
+# A task parks while all its nodes go out of sight; it is stopped, and they come back with its
+# ranks.
 @example(
     seed=1258,
     faults=[

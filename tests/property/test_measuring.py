@@ -1,4 +1,4 @@
-"""Measurements under random faults: they end, hold nothing back, and change nothing about the tasks."""
+"""Measurements under random faults: they end, and change nothing about the tasks."""
 
 import pytest
 from hypothesis import given, settings, strategies as st

@@ -1,9 +1,9 @@
-"""The regroup protocol under faults anywhere, second faults included: a model of it, broken at will.
+"""A model of the regroup protocol under faults anywhere, second faults included.
 
-Modelled ranks train with the real ledger. Each rank trains on, is killed, or is frozen at any point.
-The survivors park, at any point and in any order. The real ``decide`` says how the next generation
-begins, with more or fewer replicas and with new processes. That is carried out step by step under
-more faults. Frozen ranks are thawed in generations that ended long ago.
+Modelled ranks train with the real ledger. Each rank trains on, is killed, or is frozen at any
+point. The survivors park, at any point and in any order. The real ``decide`` says how the next
+generation begins, with more or fewer replicas and with new processes. That is carried out step by
+step under more faults. Frozen ranks are thawed in generations that ended long ago.
 
 Invariants are checked wherever they could break. An applied update consists of every micro-batch of
 the iteration, once. A rank with the state after an iteration has exactly that state. An iteration

@@ -1,4 +1,4 @@
-"""The search for the best division against brute force, ties and wide ranges of numbers included."""
+"""The search for the best division against brute force, with ties and wide ranges."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Problems that differ in a few tasks, solved together, against each solved on its own and brute force."""
+"""Problems that differ in a few tasks: solved together, alone, and by brute force."""
 
 import numpy as np
 from hypothesis import given, settings, strategies as st

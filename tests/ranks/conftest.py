@@ -30,7 +30,7 @@ def state_directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def training_program() -> None:
-    """Import torch and Megatron into this process, as a template does: faster than they would be one by one."""
+    """Import torch and Megatron into this process, as a template does."""
     import_training_program()
 
 

@@ -1,4 +1,6 @@
-"""Ranks whose tensors are on a GPU; one is enough. Skipped where there is none, and not run on one yet.
+"""Ranks whose tensors are on a GPU; one is enough.
+
+Skipped where there is none, and not run on one yet.
 
 Not here: NCCL between ranks, which needs a GPU for each.
 """

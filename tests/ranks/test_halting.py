@@ -135,5 +135,6 @@ def num_descriptors() -> int:
 def test_cut_connections_wake_ranks_in_the_middle_of_an_exchange(num_pairs: int) -> None:
     command = [sys.executable, "-m", "tests.fakes.halted_pairs", str(num_pairs)]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
-    # Of what is sent in pieces gloo may forget one. Connections ended at once cost a tenth of the ranks.
+    # Of what is sent in pieces gloo may forget one. Connections ended at once cost a tenth of the
+    # ranks.
     assert int(ended.stdout) <= num_pairs // 20

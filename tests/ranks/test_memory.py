@@ -1,4 +1,4 @@
-"""State that no survivor has comes back from the memory of another rank, and nothing starts anew."""
+"""State without a survivor comes back from the memory of another rank."""
 
 import json
 import os
@@ -309,7 +309,8 @@ def test_while_copies_are_on_their_way_the_newest_complete_ones_are_kept() -> No
     assert 5 in held["0"]
     assert 3 in held["0"]
     assert 3 in held["1"]
-    # Where a copy finds no memory, the same: what is complete stays, and the rank says why no other follows.
+    # Where a copy finds no memory, the same: what is complete stays, and the rank says why no other
+    # follows.
     without = said["without memory"]
     assert 3 in without["held"]["0"]
     assert 3 in without["held"]["1"]

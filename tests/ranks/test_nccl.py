@@ -261,7 +261,8 @@ def test_groups_are_connected_when_all_ranks_have_come(
     assert table.asked == [*([f"set {door}"] if opens else []), f"get {door}", "world"]
 
 
-# --- what a rank that broke off may claim ----------------------------------------------------------
+# --- what a rank that broke off may claim
+# ----------------------------------------------------------
 
 
 def settled(
@@ -348,7 +349,8 @@ def test_state_counts_when_all_ranks_have_come_past_its_transfer(
         iterations.check_complete()
 
 
-# --- waiting ---------------------------------------------------------------------------------------
+# --- waiting
+# ---------------------------------------------------------------------------------------
 
 
 class Work:

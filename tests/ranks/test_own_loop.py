@@ -358,7 +358,8 @@ def test_one_that_is_halted_before_it_joins_says_that_it_does_not_recover(
 ) -> None:
     program = unusual(tmp_path, "overlap_grad_reduce")
     ranks = launches(spec.model_copy(update={"program": program}), Layout(dp=2), task="own-early")
-    # Rank 0 has its groups, and comes to no model: it names no checkpoint, and rank 1 waits for that.
+    # Rank 0 has its groups, and comes to no model: it names no checkpoint, and rank 1 waits for
+    # that.
     (tmp_path / "unusual.py").write_text(LATE)
     pids = host.start(ranks)
     host.wait_for((tmp_path / "has_a_model").exists)

@@ -1,4 +1,4 @@
-"""The thread that writes checkpoints: remains of other runs, and faults after a checkpoint is complete."""
+"""The thread that writes checkpoints: remains of other runs, and late faults."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,7 @@
-"""Losses tell when a checkpoint that looks intact holds another state; the next older one is used."""
+"""Losses tell when a checkpoint that looks intact holds another state.
+
+The next older one is used.
+"""
 
 import io
 import json

@@ -1,8 +1,8 @@
 """Toned text: the only currency between view model and widgets.
 
-A ``Line`` is a row of the terminal: spans of text, each with a ``Tone``, on a ``Ground``. Tones name
-meanings; ``console.themes`` gives them colours. All text of a cluster passes through ``span``, which
-removes control characters, escape sequences and bidirectional overrides. Markup is never
+A ``Line`` is a row of the terminal: spans of text, each with a ``Tone``, on a ``Ground``. Tones
+name meanings; ``console.themes`` gives them colours. All text of a cluster passes through ``span``,
+which removes control characters, escape sequences and bidirectional overrides. Markup is never
 interpreted. Widths are terminal cells, not characters.
 """
 

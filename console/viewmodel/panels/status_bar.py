@@ -1,7 +1,7 @@
 """The status bar and the activity line.
 
-The bar consists of segments, each in a long and a short wording. If the line is too narrow, the least
-important segments are shortened first and then left out. Mode and connection always stay.
+The bar consists of segments, each in a long and a short wording. If the line is too narrow, the
+least important segments are shortened first and then left out. Mode and connection always stay.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The steps of a task's transition to its next generation, predicted beside actual.
 
-Shown is the running transition, or the newest. Below it stand the source of the state after the last
-fault, the micro-batches that were kept, and the reasons if a task cannot recover in process.
+Shown is the running transition, or the newest. Below it stand the source of the state after the
+last fault, the micro-batches that were kept, and the reasons if a task cannot recover in process.
 """
 
 from console.viewmodel.console_state import State

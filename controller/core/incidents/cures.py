@@ -1,15 +1,15 @@
 """Naming the cause of an incident, and beginning its cure.
 
 The cause is named when all ranks of the task have parked, or after a moment, because the peers of a
-dead rank report before the rank's own node does. While a node of the task is out of contact nothing is
-named here: whether the node is lost comes first (``controller.core.nodes.contact``). Failed collectives
-alone wait longer, for a cause to show.
+dead rank report before the rank's own node does. While a node of the task is out of contact nothing
+is named here: whether the node is lost comes first (``controller.core.nodes.contact``). Failed
+collectives alone wait longer, for a cause to show.
 
-Which action cures it is chosen in ``controller.core.rules.actions``. A *reattempt* is a new generation of
-the same processes, a *restart* one with a new process for the rank at fault, and a *reconfigure*
-isolates the node and asks for a plan. Recoveries that bring no iteration end in the operator's hands,
-and so do at once what no action would cure: settings that are refused, a loss that is not finite,
-broken hardware that a task names wherever it runs.
+Which action cures it is chosen in ``controller.core.rules.actions``. A *reattempt* is a new
+generation of the same processes, a *restart* one with a new process for the rank at fault, and a
+*reconfigure* isolates the node and asks for a plan. Recoveries that bring no iteration end in the
+operator's hands, and so do at once what no action would cure: settings that are refused, a loss
+that is not finite, broken hardware that a task names wherever it runs.
 """
 
 from collections.abc import Sequence
@@ -109,8 +109,8 @@ def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
 def take_hangs(turn: Turn, task: TaskState) -> None:
     """Ranks that have not parked in time hang: they are left out.
 
-    A rank whose node has just come back into contact may have heard of it only now: it is judged the
-    next time. What had been named from failed collectives alone has its cause now.
+    A rank whose node has just come back into contact may have heard of it only now: it is judged
+    the next time. What had been named from failed collectives alone has its cause now.
     """
     limit_s = halt_limit_s(turn.policy, task)
     for number in awaited_ranks(turn, task):
@@ -150,9 +150,9 @@ def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
 def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     """Hardware is broken, a probe or a rank says: that isolates the node.
 
-    A program, or what it was built with, can be wrong about devices wherever it runs. So where a task's
-    ranks blame a second node before an iteration is committed, and no probe has found anything on
-    either, both are left in service and the operator is asked.
+    A program, or what it was built with, can be wrong about devices wherever it runs. So where a
+    task's ranks blame a second node before an iteration is committed, and no probe has found
+    anything on either, both are left in service and the operator is asked.
     """
     root = diagnosis.root
     assert root.node is not None, "hardware is somewhere"

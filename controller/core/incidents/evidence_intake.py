@@ -48,7 +48,7 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
 
 
 def _claim(turn: Turn, incident: Incident, name: NodeId) -> None:
-    """What the node's probes have found a moment before one of its ranks broke belongs to that fault."""
+    """Attach what the node's probes found a moment before one of its ranks broke."""
     node, policy = turn.state.nodes[name], turn.policy
     found, node.unclaimed.evidence = node.unclaimed.evidence, []
     for each in found:

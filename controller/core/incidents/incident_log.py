@@ -1,4 +1,6 @@
-"""The life of incidents: opened, joined, decided, cured. The one writer of ``Incident``'s own fields.
+"""The life of incidents: opened, joined, decided, cured.
+
+The one writer of ``Incident``'s own fields.
 
 A change of state that the table in ``state.phases`` does not allow is a bug of the core and raises
 ``InvariantViolationError``. Also the one writer of ``IncidentLog``.

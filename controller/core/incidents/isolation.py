@@ -1,9 +1,10 @@
 """A node, or one GPU of it, that takes no more part: what is taken from its tasks.
 
 Lost and isolated nodes differ in one thing: on a lost node the ranks are gone, on an isolated one
-they live and are ended. Of a single GPU the same is true as of an isolated node, and the other workers
-of its node go on. Either way the tasks that had a part there have no target until a plan gives
-them one, and go on meanwhile with the whole replicas that they have elsewhere. The one writer of ``Service``.
+they live and are ended. Of a single GPU the same is true as of an isolated node, and the other
+workers of its node go on. Either way the tasks that had a part there have no target until a plan
+gives them one, and go on meanwhile with the whole replicas that they have elsewhere. The one writer
+of ``Service``.
 """
 
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> N
 
 
 def _absorb(turn: Turn, incident: Incident, victims: list[TaskState]) -> None:
-    """What was noticed about the tasks of the node, and not named yet, is a part of its incident."""
+    """Merge undecided incidents of the node's tasks into its incident."""
     for other in list(turn.state.incidents.all):
         is_undecided = other.state is IncidentState.DETECTED and other is not incident
         if is_undecided and any(task.spec.task in other.covers for task in victims):

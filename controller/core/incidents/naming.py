@@ -93,8 +93,8 @@ def handle(
 def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
     """Return whether a drill explains an incident, and note that it does.
 
-    That is a drill on the same node or task, at most ``Policy.drill_window_s`` before, that explains no
-    other incident: what breaks there again is real.
+    That is a drill on the same node or task, at most ``Policy.drill_window_s`` before, that
+    explains no other incident: what breaks there again is real.
     """
     if any(drill.incident == incident.name for drill in turn.state.drills.staged):
         return True
@@ -108,7 +108,7 @@ def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
 
 
 def spend_drills(turn: Turn, incident: Incident, node: NodeId) -> None:
-    """An incident takes more of what was seen on ``node``: it explains the drills that made that, too."""
+    """Let an incident explain the drills on ``node`` too: it has taken over their evidence."""
     for drill in turn.state.drills.staged:
         if drill.node == node and 0 <= turn.at - drill.at <= turn.policy.drill_window_s:
             drill.incident = drill.incident or incident.name
@@ -119,7 +119,7 @@ def _is_last(state: ClusterState, name: NodeId) -> bool:
 
 
 def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
-    """Whether the node is of use without the worker: the last one only to all tasks that run on it."""
+    """Return whether the node is of use without the worker."""
     slots = set(range(node.spec.num_workers)) - node.service.isolated_gpus.keys() - {worker.slot}
     if not _is_last(turn.state, node.spec.node):
         return bool(slots)

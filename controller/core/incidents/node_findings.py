@@ -1,15 +1,15 @@
 """What the probes of a node have found: named, counted, and joined with the faults of its tasks.
 
-The words of the kernel and of tools are named by the catalogue of faults, together with what the same
-node said shortly before, since some faults take several lines to be understood. The status of a
-measurement is a column of the table of statuses (``measured_as``).
+The words of the kernel and of tools are named by the catalogue of faults, together with what the
+same node said shortly before, since some faults take several lines to be understood. The status of
+a measurement is a column of the table of statuses (``measured_as``).
 
-What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the network
-are counted: training that goes on is left alone until they come too often; what comes within
-``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
-faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of an
-incident on its node is part of that incident, open or closed, and makes it worse where it names hardware.
-The one writer of ``Findings``.
+What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the
+network are counted: training that goes on is left alone until they come too often; what comes
+within ``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
+faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of
+an incident on its node is part of that incident, open or closed, and makes it worse where it names
+hardware. The one writer of ``Findings``.
 """
 
 from typing import Final
@@ -145,7 +145,7 @@ def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Stat
 
 
 def _take_hardware(turn: Turn, node: NodeState, known: Incident | None, evidence: Evidence) -> None:
-    """Broken hardware: the node goes out of service, in the incident that it explains, or a new one."""
+    """Take a node with broken hardware out of service, in its incident or in a new one."""
     if known is not None:
         attach(turn, known, evidence)
         take_hardware(turn, known, evidence)

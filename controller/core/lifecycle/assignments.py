@@ -1,4 +1,7 @@
-"""Where a task is to run: its target, and where it goes on meanwhile. The one writer of ``Assignment``."""
+"""Where a task is to run: its target, and where it goes on meanwhile.
+
+The one writer of ``Assignment``.
+"""
 
 from collections.abc import Callable
 

@@ -3,7 +3,8 @@
 A command that has printed an iteration before runs again with its next one, as every task does. One
 that never has counts as running once all its processes have lived for ``command_settle_s``; and
 when they have lived for ``command_proof_s`` the recoveries before count no more, as after a new
-iteration. Whatever breaks a command starts all its processes anew; it goes on from checkpoints of its own.
+iteration. Whatever breaks a command starts all its processes anew; it goes on from checkpoints of
+its own.
 """
 
 from typing import Final
@@ -21,7 +22,7 @@ NOT_IN_PROCESS: Final = "command: its program starts anew"
 
 
 def watch_command(turn: Turn, task: TaskState) -> None:
-    """The processes of a command are started: look again when they should have lived for a while."""
+    """Check again once the started processes of a command should have lived for a while."""
     turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_settle_s)
 
 

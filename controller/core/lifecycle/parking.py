@@ -24,7 +24,7 @@ from controller.core.timers import CapacityOverdue, HaltOverdue, ReplicaPeersOve
 from nodeagent.protocol.ids import Generation, NodeId
 
 _MATES_LIMIT: Final = 0.3
-"""Part of the time that ranks have to park, after which those that share a replica with a parked one are woken."""
+"""Share of the parking limit after which the replica peers of a parked rank are woken."""
 
 
 def halt(
@@ -65,7 +65,8 @@ def _set_limits(turn: Turn, task: TaskState) -> None:
     if task.lifecycle.parking.at_boundary:
         limit_s = boundary_limit_s(turn.policy, task)
         if task.lifecycle.parking.completes_copies:
-            # How long copies take is not known. They save it a checkpoint, so as long as that may take.
+            # How long copies take is not known. They save it a checkpoint, so as long as that may
+            # take.
             limit_s += checkpoint_limit_s(turn.policy, task)
         turn.set_timer(HaltOverdue(name, generation), limit_s)
         return
@@ -180,7 +181,10 @@ def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:
 
 
 def awaits_ranks(turn: Turn, task: TaskState) -> bool:
-    """Return whether there are any. Ranks report about in their order: those that are awaited come last."""
+    """Return whether there are any.
+
+    Ranks report about in their order: those that are awaited come last.
+    """
     return any(_is_awaited(turn, rank) for rank in reversed(task.ranks.values()))
 
 

@@ -1,11 +1,11 @@
 """Processes that wait beside their task, with their models, and join when it grows.
 
-Forking a process takes a moment and building a model may take long. So before a task is parked to go
-on with more workers, or on other ones, the processes that it will need there are started and build
-their models. Those of a replica that has lost a rank have theirs: while no plan says where the task is
-to be, or if it says that they are to have a part there, they wait. When all wait that are needed, or
-have had time enough, the task is parked at the end of its iteration, and they are taken over
-like parked survivors that have no state.
+Forking a process takes a moment and building a model may take long. So before a task is parked to
+go on with more workers, or on other ones, the processes that it will need there are started and
+build their models. Those of a replica that has lost a rank have theirs: while no plan says where
+the task is to be, or if it says that they are to have a part there, they wait. When all wait that
+are needed, or have had time enough, the task is parked at the end of its iteration, and they are
+taken over like parked survivors that have no state.
 
 They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
 costs nothing: its rank gets a new process when the generation begins. The one writer of ``Spares``.
@@ -102,7 +102,7 @@ def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
 
 
 def can_serve(turn: Turn, task: TaskState, worker: Worker, part: ModelPart) -> bool:
-    """Whether a process at ``worker`` with this part of the model can be a rank where the task is to be.
+    """Return whether a process with this model part can be a rank at the target.
 
     While that is open it can, on a worker that no other task is to get.
     """
@@ -151,7 +151,7 @@ def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
 
 
 def lose_unseen_spares(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
-    """A node refuses a start: what was to wait there, and has not said that it does, is not counted on."""
+    """A node refused a start: drop its spares that have not reported yet."""
     for number, rank in task.spares.ranks.items():
         if rank.worker.node == node and rank.continues and rank.is_alive and not rank.is_seen:
             lose_spare(turn, task, number, reason)

@@ -1,9 +1,9 @@
 """Start and stop of a task's ranks, level-based. The one writer of ``Stopping``.
 
 The wanted state of each task is compared with its present state, so no module has to remember to
-start it. A waiting task starts once it has a target, all workers of the target are free, and their nodes are in
-contact. A stop ends when every rank is known to be gone: it exited, its launch failed, its node was
-lost, or the agent carried the stop out and no longer lists it.
+start it. A waiting task starts once it has a target, all workers of the target are free, and their
+nodes are in contact. A stop ends when every rank is known to be gone: it exited, its launch failed,
+its node was lost, or the agent carried the stop out and no longer lists it.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """The ranks of a measurement: what agents say of them, and how they end.
 
-They have no task: no incident is opened for them and nothing of theirs is recovered. The first fault of a run is
-remembered as the reason why its size has failed; ``controller.core.measuring.sizes`` draws the consequences
-after every event.
+They have no task: no incident is opened for them and nothing of theirs is recovered. The first
+fault of a run is remembered as the reason why its size has failed;
+``controller.core.measuring.sizes`` draws the consequences after every event.
 """
 
 from controller.core.events import Observed
@@ -118,7 +118,10 @@ def _evidence(
 
 
 def _fail(run: MeasuredRun, evidence: Evidence) -> None:
-    """Remember why; a cause counts more than its echoes, and nothing once the size is measured or skipped."""
+    """Remember why.
+
+    A cause counts more than its echoes, and nothing once the size is measured or skipped.
+    """
     known = run.evidence
     is_better = known is None or (evidence.is_conclusive and not known.is_conclusive)
     if is_better and run.size.phase in {"running", "failed"}:

@@ -1,14 +1,15 @@
 """Measuring T(t, x) of a task on workers that nobody needs: size after size, the smallest first.
 
 A size is placed on workers of nodes in service that no task holds or is to get. Its ranks train the
-task's model from fresh weights; after ``NUM_WARM_UP`` iterations the asked number is timed from commit to
-commit, and they are killed. The median makes T = FLOPs of an iteration / seconds. Of a command the lines are
-counted that it prints, each with the time that it tells.
+task's model from fresh weights; after ``NUM_WARM_UP`` iterations the asked number is timed from
+commit to commit, and they are killed. The median makes T = FLOPs of an iteration / seconds. Of a
+command the lines are counted that it prints, each with the time that it tells.
 
 The planner does not know of it: its workers count as idle, and it gives way. It ends as soon as a
-plan waits for a decision, a task is to get one of its workers, an operator says so, or the controller is
-replaced. A fault of its ranks, or an iteration that does not come in time, ends the size with the reason,
-and the next size is tried: a model that does not fit on one worker may fit on two. Nothing is recovered.
+plan waits for a decision, a task is to get one of its workers, an operator says so, or the
+controller is replaced. A fault of its ranks, or an iteration that does not come in time, ends the
+size with the reason, and the next size is tried: a model that does not fit on one worker may fit on
+two. Nothing is recovered.
 """
 
 from statistics import median
@@ -125,8 +126,8 @@ def _why_give_way(turn: Turn, measurement: Measurement) -> str:
 def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
     """End the run if its time has come; return whether it holds workers still.
 
-    Ranks out of sight are left behind, as those of tasks are: their generation is over. Nothing is started on
-    their workers before they are gone (``NodeState.strays``).
+    Ranks out of sight are left behind, as those of tasks are: their generation is over. Nothing is
+    started on their workers before they are gone (``NodeState.strays``).
     """
     if not run.is_ending:
         if not measurement.ended:
@@ -142,7 +143,10 @@ def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
 
 
 def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
-    """Return what speaks against a worker of the run; out of contact for a while it is presumed training."""
+    """Return what speaks against a worker of the run.
+
+    Out of contact for a while it is presumed training.
+    """
     for worker in run.living.values():
         node = turn.state.nodes[worker.node]
         if node.contact.condition is not NodeCondition.UNREACHABLE and not turn.state.can_use(
@@ -182,7 +186,7 @@ def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRu
 
 
 def _rate(measurement: Measurement, spec: TaskSpec) -> None:
-    """Tell the FLOP/s of all sizes that are timed: the unit of a command's is settled by all of them."""
+    """Announce the FLOP/s of all timed sizes. All of them settle the unit of a command task."""
     times_s = {s.workers: s.iteration_s for s in measurement.sizes if s.iteration_s is not None}
     work = work_per_iteration(spec, times_s)
     for size in measurement.sizes:

@@ -1,8 +1,9 @@
 """A task that diverges: its loss or gradient norm jumps, and stays high.
 
-The jump is committed already and is the same on every rank. No process is at fault, and a new process
-would train on with the same state. So nothing is restarted or halted. Operators get an incident, which
-ends when the figures come down. Only an operator can decide to go back to an older checkpoint.
+The jump is committed already and is the same on every rank. No process is at fault, and a new
+process would train on with the same state. So nothing is restarted or halted. Operators get an
+incident, which ends when the figures come down. Only an operator can decide to go back to an older
+checkpoint.
 
 A loss that is not finite is never committed by Unicron's own loops: their ranks raise an exception.
 Other programs may print and commit any loss.

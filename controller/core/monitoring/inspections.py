@@ -1,6 +1,7 @@
 """Having the ranks of a task looked at, and what was seen turned into evidence of a hang.
 
-Looking wakes nobody and changes nothing. Who is to blame is judged in ``controller.core.rules.hang``.
+Looking wakes nobody and changes nothing. Who is to blame is judged in
+``controller.core.rules.hang``.
 """
 
 from collections.abc import Iterable

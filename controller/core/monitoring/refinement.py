@@ -1,9 +1,10 @@
 """Which iterations of a normal run tell what a task achieves in its layout.
 
-Those of a task that trains as it should: beyond the warm-up of its generation, in the layout that its table
-has for the size, without checkpoint or evaluation, while no incident of it is open, no rank is slower than its
-peers, no iteration is late, and no measurement's ranks load the same cluster. How long they take is kept outside (``controller.store.measured_tables``), and is
-what a later run may plan with; this run's plans do not change by it.
+Those of a task that trains as it should: beyond the warm-up of its generation, in the layout that
+its table has for the size, without checkpoint or evaluation, while no incident of it is open, no
+rank is slower than its peers, no iteration is late, and no measurement's ranks load the same
+cluster. How long they take is kept outside (``controller.store.measured_tables``), and is what a
+later run may plan with; this run's plans do not change by it.
 """
 
 from collections.abc import Mapping
@@ -25,15 +26,15 @@ def refine(turn: Turn, task: TaskState, iteration: int, duration_s: float, num: 
 
 
 def is_plausible(duration_s: float) -> bool:
-    """Return whether an iteration may take so long: commands print what they like, and clocks are set."""
+    """Return whether a duration is possible: commands print anything, and clocks are set."""
     return 1e-9 < duration_s < 1e9
 
 
 def work_per_iteration(spec: TaskSpec, times_s: Mapping[int, float]) -> float:
     """Return what an iteration of the task is worth: its FLOPs, or in the unit of its own table.
 
-    Nobody knows the FLOPs of a command: its table is right at the size that it begins with, or else at the
-    smallest of its sizes that was timed, and the other ones follow by their times.
+    Nobody knows the FLOPs of a command: its table is right at the size that it begins with, or else
+    at the smallest of its sizes that was timed, and the other ones follow by their times.
 
     Args:
         spec: The task.

@@ -1,7 +1,8 @@
 """A task that is slow: iterations that take too long, and ranks that are slower than their peers.
 
 Both are warnings: one when it begins and one when it is over, never one per iteration. Noise is no
-alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not. The one writer of ``Slowness``.
+alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not. The one
+writer of ``Slowness``.
 """
 
 from typing import Final

@@ -1,20 +1,21 @@
 """Hangs outside of iterations: while a generation forms, and while it ends.
 
 Before its first iteration a rank is started, forms groups with its peers, and gets its state. After
-the last iteration it saves a checkpoint, waits until that is complete, and leaves. Meanwhile nothing
-is committed that could be overdue. So the ranks are inspected every ``Policy.look_interval_s``. A frozen
-rank is named at once: it can't reach the next step. All other limits follow from earlier durations:
+the last iteration it saves a checkpoint, waits until that is complete, and leaves. Meanwhile
+nothing is committed that could be overdue. So the ranks are inspected every
+``Policy.look_interval_s``. A frozen rank is named at once: it can't reach the next step. All other
+limits follow from earlier durations:
 
-- Forming: ``stall_factor`` x the time that such transitions of the task took to start, form and get the
-  state, and at least ``recovering_limit_s``. A rank that makes its peers wait for ``slow_factor`` x that
-  hangs. A new process has ``start_limit_s``, since it may load everything first. So has every rank of
-  a task without such a transition.
-- The last save: ``slow_factor`` x the limit of a saving iteration, and at least ``start_limit_s``. After
-  that a rank that makes its peers wait hangs.
+- Forming: ``stall_factor`` x the time that such transitions of the task took to start, form and get
+  the state, and at least ``recovering_limit_s``. A rank that makes its peers wait for
+  ``slow_factor`` x that hangs. A new process has ``start_limit_s``, since it may load everything
+  first. So has every rank of a task without such a transition.
+- The last save: ``slow_factor`` x the limit of a saving iteration, and at least ``start_limit_s``.
+  After that a rank that makes its peers wait hangs.
 - Leaving: a rank that lives ``stop_limit_s`` after another rank has left hangs.
 
-A culprit is replaced, as in a hang. If other ranks are done, the remaining rank is ended instead, and
-its task is finished: no rank leaves before everything is saved.
+A culprit is replaced, as in a hang. If other ranks are done, the remaining rank is ended instead,
+and its task is finished: no rank leaves before everything is saved.
 """
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence

@@ -1,8 +1,7 @@
 """Compares the ranks that an agent lists with the expected ranks of its node.
 
-Strays are ended, missing ranks are noted, and orders that a lost connection may have dropped are sent
-again.
-The one writer of ``Inventory``.
+Strays are ended, missing ranks are noted, and orders that a lost connection may have dropped are
+sent again. The one writer of ``Inventory``.
 """
 
 from controller.core.instructions import StopRanks
@@ -118,7 +117,7 @@ def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankSt
 
 
 def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
-    """Whether parked processes on the node are to go on, or wait, and have not been heard of since."""
+    """Return whether the node has parked processes with an order but without an answer."""
     return any(
         rank.worker.node == node and rank.continues and not rank.is_seen
         for rank in (*task.living_ranks.values(), *task.spares.ranks.values())

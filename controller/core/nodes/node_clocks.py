@@ -1,15 +1,16 @@
 """How far a node's wall clock is off the controller's, from its heartbeats.
 
-Reports carry the node's wall clock, and logs of several nodes are read side by side: a clock that is
-off turns cause and effect around. A heartbeat says when it was sent by the node's clock; the controller
-notes when it arrived by its own. The difference is the heartbeat's *age*: its travel time, less what
-the node's clock is ahead. Travel takes no negative time, so a node is ahead by at least what its ages
-are below zero; and since not every heartbeat is held up, it is behind by about the smallest age of
-several in a row. So the smallest of the newest ages is the offset, wrong by no more than the fastest
-of these travels took.
+Reports carry the node's wall clock, and logs of several nodes are read side by side: a clock that
+is off turns cause and effect around. A heartbeat says when it was sent by the node's clock; the
+controller notes when it arrived by its own. The difference is the heartbeat's *age*: its travel
+time, less what the node's clock is ahead. Travel takes no negative time, so a node is ahead by at
+least what its ages are below zero; and since not every heartbeat is held up, it is behind by about
+the smallest age of several in a row. So the smallest of the newest ages is the offset, wrong by no
+more than the fastest of these travels took.
 
 A node can't know that its clock is wrong, so this is no probe of the agent's. Nothing is decided by
-it: operators are told, and it is a finding of the node until it is over. The one writer of ``Clock``.
+it: operators are told, and it is a finding of the node until it is over. The one writer of
+``Clock``.
 """
 
 from collections.abc import Sequence
@@ -22,23 +23,28 @@ from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.status_table import named
 
 _NUM_AGES: Final = 10
-"""Five seconds of heartbeats: longer than a link or the controller is held up without being noticed."""
+"""Five seconds of heartbeats: longer than an unnoticed delay of link or controller."""
 _CALM_SHARE: Final = 0.5
-"""A clock that was off is right again below this share of the limit, so that it is not told twice."""
+"""A clock is right again below this share of the limit, so no fault is announced twice."""
 _KEY: Final = ("clock_off", "")
 
 
 def clock_offset_s(ages_s: Sequence[float]) -> float | None:
-    """Return how many seconds a node's clock is ahead, or behind if negative; None if not known yet.
+    """Return how many seconds a node's clock is ahead, or behind if negative.
+
+    None if not known yet.
 
     Args:
-        ages_s: Of the newest heartbeats: arrival by the controller's clock less departure by the node's.
+        ages_s: Of the newest heartbeats: arrival by the controller's clock less departure by the
+            node's.
     """
     return -min(ages_s) if len(ages_s) >= _NUM_AGES else None
 
 
 def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s: float) -> None:
-    """Take in when a heartbeat was sent and received; tell once that a clock is off, or right again.
+    """Take in when a heartbeat was sent and received.
+
+    Tell once that a clock is off, or right again.
 
     Args:
         turn: The event.

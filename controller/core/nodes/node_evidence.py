@@ -2,7 +2,8 @@
 
 Its tasks may have advanced since, as their ranks elsewhere show, or they suffer: collectives fail,
 or iterations stop. Peers in contact have looked at its SSH port, or are still to answer. What
-follows from all this is decided in ``controller.core.rules.node_loss``. The one writer of ``TaskSightings``.
+follows from all this is decided in ``controller.core.rules.node_loss``. The one writer of
+``TaskSightings``.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,10 @@ from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 
 _NUM_ASKED: Final = 8
-"""Enough to tell a node that is gone from one that some can't reach; more is only more to wait for."""
+"""Enough to tell a node that is gone from one that some can't reach.
+
+More is only more to wait for.
+"""
 
 
 def gather(turn: Turn, node: NodeState) -> NodeEvidence:
@@ -115,7 +119,7 @@ def note_progress(turn: Turn, node: NodeState) -> None:
 
 
 def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
-    """Whether the task stands still, as one of its ranks in contact shows, or waits for the node."""
+    """Return whether a rank in contact shows that the task makes no progress."""
     name, last = task.spec.task, node.sightings.by_task.get(task.spec.task)
     since = max(node.contact.lost_contact_at, last.seen_at if last else 0.0)
     if turn.at - since <= _patience_s(turn, task):

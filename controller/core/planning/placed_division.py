@@ -1,13 +1,15 @@
 """The best division of the workers that has a placement.
 
-The planner knows nothing of nodes: where single GPUs are out of service, or nodes are of several sizes, its best
-division may have no placement, since a tensor-parallel group does not span nodes. Then the next best is taken that
-has one, in the planner's own order (``controller.core.rules.planner.ranking``) and with its D_running; sizes that a
-task could not have even if it were alone are left out beforehand. The reason that operators read says which better
+The planner knows nothing of nodes: where single GPUs are out of service, or nodes are of several
+sizes, its best division may have no placement, since a tensor-parallel group does not span nodes.
+Then the next best is taken that has one, in the planner's own order
+(``controller.core.rules.planner.ranking``) and with its D_running; sizes that a task could not have
+even if it were alone are left out beforehand. The reason that operators read says which better
 division had no placement, and why.
 
-That takes one search per task for every division that is tried. After ``_MAX_SEARCHES`` it is given up, and some
-workers are left idle: the division is the best of so many workers less, that number found by halving.
+That takes one search per task for every division that is tried. After ``_MAX_SEARCHES`` it is given
+up, and some workers are left idle: the division is the best of so many workers less, that number
+found by halving.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +73,10 @@ class _Others:
         return cls(tasks, available, best, options)
 
     def find(self, reason: str) -> tuple[Division, Targets]:
-        """Return the next best division that has a placement; ``reason`` is why the best has none."""
+        """Return the next best division that has a placement.
+
+        ``reason`` is why the best has none.
+        """
         num_workers, num_vain = self.best.problem.num_workers, 0
         limit = _MAX_SEARCHES // len(self.tasks)
         for sizes in islice(ranked_divisions(self.options, num_workers), limit):

@@ -1,11 +1,11 @@
 """Plans as objects: proposed for an event, decided by an operator or by policy, carried out.
 
-The division itself is the planner's (``controller.core.rules.planner.solver``), as far as it has a placement
-(``controller.core.planning.placed_division``); here it is explained and turned into targets. There is at
-most one pending plan: a newer event gives it a new revision, and an approval names the revision it
-means. Carrying a plan out needs no script: every task gets a target and moves towards it on its
-own (``controller.core.recovery.generations``), so a fault in the middle is handled like any other.
-The one writer of ``Plan`` and ``PlanLog``.
+The division itself is the planner's (``controller.core.rules.planner.solver``), as far as it has a
+placement (``controller.core.planning.placed_division``); here it is explained and turned into
+targets. There is at most one pending plan: a newer event gives it a new revision, and an approval
+names the revision it means. Carrying a plan out needs no script: every task gets a target and moves
+towards it on its own (``controller.core.recovery.generations``), so a fault in the middle is
+handled like any other. The one writer of ``Plan`` and ``PlanLog``.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""The planner's problem: which tasks may change, which workers there are to give, and what a move takes.
+"""The planner's problem: tasks that may change, available workers, and costs of moves.
 
 The present state is put into the planner's terms here, and its answer, one size per task, is placed
 on workers. Which sizes are best is decided in ``controller.core.rules.planner.solver``.
@@ -22,7 +22,7 @@ from profiles.layout import Layout
 
 
 class Available:
-    """Workers that a plan may give away: those of healthy nodes that no other task holds or awaits."""
+    """Workers that a plan may assign: on healthy nodes, neither held nor awaited by other tasks."""
 
     def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
         self.workers_by_node = {

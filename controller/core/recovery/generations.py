@@ -1,13 +1,13 @@
 """One generation after another in the same processes: when a task parks, and with whom it goes on.
 
 Level-based, after every event. A task that does not train at its target is parked at the end of its
-iteration. A parked task continues once all its ranks have reported their positions and its fault has a
-name. ``controller.core.recovery.next_target`` says where, and
+iteration. A parked task continues once all its ranks have reported their positions and its fault
+has a name. ``controller.core.recovery.next_target`` says where, and
 ``controller.core.rules.regroup.next_generation`` how the iteration is finished.
 
-A task stops with a checkpoint instead, and starts from it, if its next layout has another tp or pp, or
-if some part of its state would be lost (``controller.core.lifecycle.start_stop``). So does a task that
-can't recover in process: after a fault all its processes start anew, from disk.
+A task stops with a checkpoint instead, and starts from it, if its next layout has another tp or pp,
+or if some part of its state would be lost (``controller.core.lifecycle.start_stop``). So does a
+task that can't recover in process: after a fault all its processes start anew, from disk.
 """
 
 import functools
@@ -116,7 +116,7 @@ def continue_parked(turn: Turn) -> None:
 
 
 def _goal_with_waiting(turn: Turn, task: TaskState) -> Target | None:
-    """Return where the task can go on with processes that wait, if there is a nearer source than the disk."""
+    """Return where the task can continue with spares, if a source is nearer than the disk."""
     goal = with_waiting_ranks(turn, task)
     if goal is None or goal.layout.num_workers < task.spec.min_workers:
         return None
@@ -134,7 +134,7 @@ def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]
 
 
 def _awaits_node(turn: Turn, task: TaskState) -> bool:
-    """Return whether living ranks are on a node that a new controller has just begun to look for."""
+    """Return whether living ranks are on a node that a new controller still looks for."""
     nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
     return any(
         node.contact.condition is NodeCondition.UNREACHABLE and turn.at < node.inquiry.judged_from
@@ -143,9 +143,10 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
 
 
 def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
-    """Whether iterations would be lost at ``goal`` that all ranks, parked without a fault, have where they are.
+    """Return whether iterations that all parked ranks have would be lost at ``goal``.
 
-    So it is where copies did not get complete, or where the task has another goal than when it was told to park.
+    So it is where copies did not get complete, or where the task has another goal than when it was
+    told to park.
     """
     place = task.place
     if place is None or goal == place or incident_of(turn, task, task.generation):
@@ -173,8 +174,8 @@ def _go_on_as_before(turn: Turn, task: TaskState) -> None:
 def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) -> bool:
     """Whether living ranks that stay have all of the state when the task parks for ``target``.
 
-    Each (tp, pp), and each shard of a sharded one, in a rank's own state or, ``with_copies``, in the copy that
-    it holds of another's. Ranks can complete their copies before they park.
+    Each (tp, pp), and each shard of a sharded one, in a rank's own state or, ``with_copies``, in
+    the copy that it holds of another's. Ranks can complete their copies before they park.
     """
     layout = task.layout
     if layout is None or task.limits.unsupported or not is_same_model(layout, target.layout):

@@ -1,10 +1,10 @@
 """Where a parked task continues, and whether waiting for that place makes sense.
 
-It continues at its target. Without a target it continues with its present ranks: as before, or with the
-whole replicas that remain. If too few remain, spares join, provided that ranks and memory have the
-state. If other tasks still hold workers of the target, it waits ``Policy.capacity_limit_s`` for them,
-and then continues with the replicas that stay. A task that gets another tp or pp first continues as it
-is, so that it can save its state.
+It continues at its target. Without a target it continues with its present ranks: as before, or with
+the whole replicas that remain. If too few remain, spares join, provided that ranks and memory have
+the state. If other tasks still hold workers of the target, it waits ``Policy.capacity_limit_s`` for
+them, and then continues with the replicas that stay. A task that gets another tp or pp first
+continues as it is, so that it can save its state.
 
 Waiting is pointless if no rank can continue, if no operator will decide, or if two tasks hold each
 other's workers. Such a task gives its workers back and starts from its checkpoint.
@@ -27,7 +27,7 @@ from profiles.layout import Layout
 
 
 def is_same_model(old: Layout, new: Layout) -> bool:
-    """Return whether a rank's part of the model is the same in both, so that its state is of use."""
+    """Return whether a rank's part of the model is the same in both layouts."""
     return (old.tp, old.pp) == (new.tp, new.pp)
 
 
@@ -55,7 +55,7 @@ def _interim(
     *,
     fewest: int | None = None,
 ) -> Target | None:
-    """Return where the task can go on with what it has: as before, or with the replicas that are left.
+    """Return where the task can continue with its own ranks: as before, or with whole replicas.
 
     Args:
         turn: The turn.
@@ -125,7 +125,7 @@ def is_without_hope(turn: Turn, task: TaskState) -> bool:
 
 
 def _has_rank_out_of_sight(turn: Turn, task: TaskState) -> bool:
-    """Return whether a rank may live, and hold the state, on a node that went out of contact lately."""
+    """Return whether a rank with the state may live on a node that lately lost contact."""
     nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
     return any(
         node.contact.condition is NodeCondition.UNREACHABLE

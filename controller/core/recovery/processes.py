@@ -22,10 +22,10 @@ def fit_ranks(turn: Turn, task: TaskState) -> list[int]:
 def parts_left(
     turn: Turn, task: TaskState, goal: Target, continues: Collection[int]
 ) -> dict[int, ModelPart]:
-    """Return the processes that have no part at ``goal``, and may have one where the task is to be next.
+    """Return the processes without a part at ``goal`` that may have one at the next target.
 
-    The ranks of a replica that has lost one are such, and those that wait already, in contact or not. They
-    keep their models, of which the parts are returned, by number.
+    The ranks of a replica that has lost one are such, and those that wait already, in contact or
+    not. They keep their models, of which the parts are returned, by number.
     """
     if task.layout is None:
         return {}

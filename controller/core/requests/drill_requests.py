@@ -42,7 +42,7 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
 
 
 def forget_drills(turn: Turn) -> None:
-    """A new controller begins: whether drills were carried out is unknown, so they excuse no fault."""
+    """Forget drills at a takeover: their outcome is unknown, so they explain no fault."""
     turn.state.drills.staged.clear()
 
 

@@ -89,7 +89,7 @@ def request_plan(turn: Turn, event: PlanRequested) -> None:
 
 
 def uncordon(turn: Turn, event: UncordonRequested) -> None:
-    """Take an isolated node or GPU back into service, if its checks pass: contact, no open finding."""
+    """Take an isolated node or GPU back into service, if it is in contact without findings."""
     node = _node_of(turn, event)
     if node is None:
         return
@@ -127,7 +127,10 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
 
 
 def decide_loss(turn: Turn, event: LossDecided) -> None:
-    """Give a node up that is out of contact, or wait for it; one whose tasks advance is not lost."""
+    """Give a node up that is out of contact, or wait for it.
+
+    One whose tasks advance is not lost.
+    """
     node = _node_of(turn, event)
     if node is None:
         return

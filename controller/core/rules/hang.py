@@ -102,7 +102,8 @@ def _is_stuck(standing: Standing, patience_s: float) -> bool:
     """Return whether a rank has begun nothing new for ``patience_s`` in which it had a core."""
     if standing.idle_s is None:
         return True
-    # Time without a core is no evidence: a starved rank would be named in place of the busy machine.
+    # Time without a core is no evidence: a starved rank would be named in place of the busy
+    # machine.
     worked_s = standing.idle_s - standing.waited_s
     return worked_s >= patience_s and (worked_s > 0 or standing.waited_s == 0)
 

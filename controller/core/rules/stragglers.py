@@ -48,8 +48,8 @@ def is_straggler(
     if not peers:
         return False
     peers_s = median_of(peers)
-    # A rank that waited for a core is not slow: its node is busy with other work. The smaller of both
-    # differences counts, so peers that waited make nobody a straggler either.
+    # A rank that waited for a core is not slow: its node is busy with other work. The smaller of
+    # both differences counts, so peers that waited make nobody a straggler either.
     excess_s = min(own.median_s - peers_s, own.working_s - median(peer.working_s for peer in peers))
     spread_s = max(own.spread_s, median(peer.spread_s for peer in peers))
     return excess_s > max(

@@ -1,4 +1,5 @@
 """What the core remembers. Begin with ``cluster``, then ``task``.
 
-Rooms of the core change these records one event at a time; ``phases`` says which changes are possible.
+Rooms of the core change these records one event at a time; ``phases`` says which changes are
+possible.
 """

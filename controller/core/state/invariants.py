@@ -18,9 +18,10 @@ def check_invariants(state: ClusterState) -> None:
     """Raise if the state breaks a promise.
 
     Raises:
-        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live on one, or on an isolated node or GPU, a task
-            without ranks has some, a generation takes up training from ranks that it does not have,
-            more than one plan is pending or under way, or workers are measured on that are not idle.
+        InvariantViolationError: Two tasks hold a worker, a rank lives on a lost node or is to live
+            on one, or on an isolated node or GPU, a task without ranks has some, a generation takes
+            up training from ranks that it does not have, more than one plan is pending or under
+            way, or workers are measured on that are not idle.
     """
     holder: dict[object, str] = {}
     for task in state.tasks.values():

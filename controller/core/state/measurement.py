@@ -1,8 +1,8 @@
 """What the core remembers of a measurement: a task's speed at several sizes, on idle workers.
 
-A measurement is no task. Its ranks train for a few iterations, from fresh weights and without leaving
-anything behind, under a name of their own; no plan counts them, and no fault of theirs is recovered.
-What is done about it is in ``controller.core.measuring.sizes``.
+A measurement is no task. Its ranks train for a few iterations, from fresh weights and without
+leaving anything behind, under a name of their own; no plan counts them, and no fault of theirs is
+recovered. What is done about it is in ``controller.core.measuring.sizes``.
 """
 
 from dataclasses import dataclass, field

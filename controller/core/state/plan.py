@@ -29,7 +29,10 @@ class TaskChange:
 
 @dataclass(slots=True)
 class Plan:
-    """A division of the workers over all tasks, proposed or decided. Written by ``planning.plans``."""
+    """A division of the workers over all tasks, proposed or decided.
+
+    Written by ``planning.plans``.
+    """
 
     name: str
     revision: int

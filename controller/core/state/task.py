@@ -85,7 +85,10 @@ class TaskSpec:
 
 @dataclass(slots=True)
 class TaskState:
-    """One task. Its own fields are written by ``lifecycle.generation_start``, once per generation."""
+    """One task.
+
+    Its own fields are written by ``lifecycle.generation_start``, once per generation.
+    """
 
     spec: TaskSpec
     generation: Generation = NO_GENERATION
@@ -153,7 +156,10 @@ class TaskState:
 
     @property
     def remaining_s(self) -> float | None:
-        """Expected seconds to its last iteration at its present speed; None if that is not known."""
+        """Expected seconds to its last iteration at its present speed.
+
+        None if that is not known.
+        """
         progress = self.progress
         if self.spec.num_iterations is None or progress.mean_iteration_s is None:
             return None

@@ -120,7 +120,10 @@ class LeavingRanks:
 
 @dataclass(slots=True)
 class Transitions:
-    """The task's steps from one generation to the next. Written by ``lifecycle.transition_times``."""
+    """The task's steps from one generation to the next.
+
+    Written by ``lifecycle.transition_times``.
+    """
 
     current: Transition | None = None
     """The present one, or the newest."""
@@ -138,7 +141,10 @@ class RunProgress:
     """Iteration whose state the ranks have; behind ``iteration`` while iterations are run again."""
     num_rerun_iterations: int = 0
     redivided_after: int = 0
-    """Newest iteration at the last change of tp or pp; losses before it come from another division."""
+    """Newest iteration at the last change of tp or pp.
+
+    Losses before it come from another division.
+    """
     voted_iteration: int | None = None
     """Newest iteration that is known to be committed from its vote alone, without a report."""
     checkpoint_iteration: int = 0
@@ -165,7 +171,7 @@ class FaultHistory:
     suspects: list[NodeId | Worker] = field(default_factory=list)
     """Nodes, and workers for single GPUs, that were isolated because a restart there failed."""
     accused: list[NodeId] = field(default_factory=list)
-    """Nodes that were isolated because the task's ranks, and no probe, named broken hardware there."""
+    """Nodes that were isolated because only the task's ranks named broken hardware there."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""One event being handled: the state it changes, the time it carries, the instructions it causes."""
+"""One event being handled: the state, the time, and the instructions so far."""
 
 from dataclasses import dataclass, field
 
@@ -55,7 +55,7 @@ class Turn:
         self.emit(AnswerRequest(self.cause, request_id, is_ok=True, code=code, message=message))
 
     def refuse(self, request_id: str, code: str, message: str) -> None:
-        """Answer an operator's request, which is refused: ``code`` for programs, ``message`` for people."""
+        """Refuse an operator's request, with ``code`` for programs and ``message`` for people."""
         self.emit(AnswerRequest(self.cause, request_id, is_ok=False, code=code, message=message))
 
     def set_timer(self, timer: Timer, after_s: float) -> None:

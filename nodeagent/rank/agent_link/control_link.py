@@ -99,7 +99,10 @@ class ControlLink:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread. Reports that are not stored are lost, so call ``wait_until_stored`` before."""
+        """End the thread.
+
+        Reports that are not stored are lost, so call ``wait_until_stored`` before.
+        """
         self._closed.set()
         self._wake()
         self._thread.join()
@@ -122,7 +125,10 @@ class ControlLink:
         return self._needs_copies.is_set()
 
     def wait_for_join(self) -> RankLaunch:
-        """Wait without a limit for a ``Join``. Afterwards the link speaks for the rank in its generation."""
+        """Wait without a limit for a ``Join``.
+
+        Afterwards the link speaks for the rank in its generation.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._join is not None)
             launch, self._join = self._join, None

@@ -20,7 +20,7 @@ _COLLECTIVE_WORDS: Final = ("gloo", "nccl", "connection closed by peer", "connec
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or its class if it has no text, as ``MemoryError``."""
+    """Return the first line of an error's text, or the name of its class if it has no text."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -57,12 +57,12 @@ def raised(
 
 
 def _sendable(text: str) -> str:
-    """Return ``text`` without lone surrogates, which occur in file names and can't be sent as JSON."""
+    """Return ``text`` without lone surrogates: JSON can't carry them, and file names have them."""
     return text.encode("utf-8", "replace").decode()
 
 
 def is_of_collective(error: BaseException) -> bool:
-    """Return whether ``error`` came from communication with other ranks, judged by its class and text."""
+    """Return whether class and text of ``error`` point to communication with other ranks."""
     if any(
         base.__module__.startswith("torch") and base.__name__ == "DistError"
         for base in type(error).__mro__

@@ -1,13 +1,13 @@
 """A ``torch.distributed.Store`` over the agent's unix socket.
 
 Each operation is one ``StoreCall`` line; the agent relays it to the controller, whose tables
-answer it (``controller.fleet.rendezvous_tables``). ``TCPStore`` is not used: it opens a port and makes a
-reverse name look-up per connection.
+answer it (``controller.fleet.rendezvous_tables``). ``TCPStore`` is not used: it opens a port and
+makes a reverse name look-up per connection.
 
 After a lost connection (the agent was restarted) the store reconnects and repeats the pending call
 with the same ``call_id``. The tables answer a repeated call without executing it twice. Another
-thread may call ``close``: a blocked call then raises ``StoreClosedError`` at once. That wakes a rank
-that waits for a dead peer.
+thread may call ``close``: a blocked call then raises ``StoreClosedError`` at once. That wakes a
+rank that waits for a dead peer.
 
 One connection serves one generation and one thread at a time.
 """
@@ -44,7 +44,7 @@ _REPLY_GRACE_S: Final = (
 
 
 class StoreError(RuntimeError):
-    """The controller answered with an error, for instance because the keys did not appear in time."""
+    """The controller answered with an error, for instance because keys did not appear in time."""
 
 
 class StoreClosedError(StoreError):

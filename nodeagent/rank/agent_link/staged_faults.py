@@ -1,8 +1,8 @@
 """Faults that a rank stages in itself, for drills.
 
-The agent sends a ``RankFault``, and the training thread stages it at its next micro-batch. Without a
-drill this costs one look at an empty queue per micro-batch. A lasting fault (slow, NaN, spike) ends
-with its generation at the latest. A later fault replaces it.
+The agent sends a ``RankFault``, and the training thread stages it at its next micro-batch. Without
+a drill this costs one look at an empty queue per micro-batch. A lasting fault (slow, NaN, spike)
+ends with its generation at the latest. A later fault replaces it.
 """
 
 import ctypes

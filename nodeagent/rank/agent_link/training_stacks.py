@@ -1,8 +1,9 @@
 """Reads the stack of the training thread without stopping it, for a rank that hangs.
 
-``read_own_standing`` reads the stacks from another thread of the process. It needs the interpreter's
-lock, and gives names of threads and source lines. ``dump_stacks_on_signal`` has Python's fault
-handler write the stacks to a file at a signal. That works also while an extension holds the lock.
+``read_own_standing`` reads the stacks from another thread of the process. It needs the
+interpreter's lock, and gives names of threads and source lines. ``dump_stacks_on_signal`` has
+Python's fault handler write the stacks to a file at a signal. That works also while an extension
+holds the lock.
 """
 
 import faulthandler

@@ -1,8 +1,8 @@
 """The directory of a task's checkpoints: names, and the few operations that change it.
 
 Every change is one rename, so an interruption leaves either the old or the new state. The name says
-what a directory is: ``iter_0000010`` is complete, ``.g3.tmp`` is being written by generation 3 or was
-left by it, ``.bad-<why>`` is quarantined. A quarantined directory is never deleted.
+what a directory is: ``iter_0000010`` is complete, ``.g3.tmp`` is being written by generation 3 or
+was left by it, ``.bad-<why>`` is quarantined. A quarantined directory is never deleted.
 """
 
 import contextlib

@@ -1,8 +1,9 @@
 """The parts of a checkpoint: files in its directory by which ranks report that they have written.
 
-A rank that has written its blocks adds ``part_<rank>.json``. If it could not write them, or was busy
-with the last checkpoint, it adds ``part_<rank>.missing``, and global rank 0 gives the checkpoint up.
-The names contain a word of the run, so that parts of another run are not mistaken for its own.
+A rank that has written its blocks adds ``part_<rank>.json``. If it could not write them, or was
+busy with the last checkpoint, it adds ``part_<rank>.missing``, and global rank 0 gives the
+checkpoint up. The names contain a word of the run, so that parts of another run are not mistaken
+for its own.
 """
 
 import contextlib

@@ -1,8 +1,9 @@
 """Loads a checkpoint: all ranks of a generation restore the same one, or none.
 
 Global rank 0 publishes the candidates in the store, newest first. For each candidate every rank
-verifies the checksums and reads its blocks into separate memory. The model is changed only after all
-ranks have done so. If a candidate is damaged, rank 0 quarantines it, and all ranks try the next one.
+verifies the checksums and reads its blocks into separate memory. The model is changed only after
+all ranks have done so. If a candidate is damaged, rank 0 quarantines it, and all ranks try the next
+one.
 
 The layout may differ from the layout that saved the checkpoint. Model and seed must be the same.
 """

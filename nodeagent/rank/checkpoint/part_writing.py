@@ -33,7 +33,7 @@ class AbandonedError(Exception):
 def write_part(
     directory: Path, global_rank: int, blocks: Iterable[Block], check: Callable[[], None]
 ) -> CheckpointPart:
-    """Write ``blocks``, which must be in host memory, into the file of ``global_rank``, and sync it.
+    """Write ``blocks`` from host memory into the file of ``global_rank``, and sync it.
 
     Args:
         directory: An existing directory.
@@ -126,9 +126,9 @@ class _CheckedFiles(FileSystem):
 class _CheckedFile(io.RawIOBase):
     """Counts the written bytes, computes their checksum, and raises write errors late.
 
-    An exception inside ``torch.save`` would pass through C++ destructors, which finish the archive by
-    writing again. So the first error is kept, later writes are dropped, and the error is raised when
-    the file is synced or closed.
+    An exception inside ``torch.save`` would pass through C++ destructors, which finish the archive
+    by writing again. So the first error is kept, later writes are dropped, and the error is raised
+    when the file is synced or closed.
     """
 
     def __init__(self, path: Path) -> None:

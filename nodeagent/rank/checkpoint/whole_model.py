@@ -67,8 +67,8 @@ class FlatSlice:
     """A leaf for optimizers whose state is sharded over data-parallel ranks.
 
     Megatron's own leaves can't express it: a run of consecutive elements of a parameter's state
-    that no other replica has. The names on disk are the names of unsharded state. So a sharded and an
-    unsharded optimizer can read each other's checkpoints.
+    that no other replica has. The names on disk are the names of unsharded state. So a sharded and
+    an unsharded optimizer can read each other's checkpoints.
 
     Attributes:
         parameter: The parameter's leaf in the model's tree.

@@ -1,4 +1,4 @@
-"""Refuses collectives while a program builds its model and optimizer: no other rank would answer."""
+"""Refuses collectives while a program builds its model: no other rank would answer."""
 
 import contextlib
 from collections.abc import Callable, Iterator

@@ -64,7 +64,8 @@ def use_device(device: torch.device) -> None:
 
 
 def _patch_for_cpu() -> None:
-    # schedules.py and optimizer.py make small tensors with device="cuda"; fused_softmax.py its mask.
+    # schedules.py and optimizer.py make small tensors with device="cuda"; fused_softmax.py its
+    # mask.
     for name in _FACTORIES:
         setattr(torch, name, _on_cpu(getattr(torch, name)))
     cuda: Any = torch.cuda

@@ -1,9 +1,9 @@
 """Makes a process group in a thread, so that a halt can abandon it.
 
-gloo connects all members while a group is made. If a member publishes its address and then dies, the
-others wait for its connection until the group's timeout. They have no socket yet that could be shut
-down. So the group is made in a thread. At a halt the thread is abandoned, with anything that it
-still makes.
+gloo connects all members while a group is made. If a member publishes its address and then dies,
+the others wait for its connection until the group's timeout. They have no socket yet that could be
+shut down. So the group is made in a thread. At a halt the thread is abandoned, with anything that
+it still makes.
 """
 
 import contextlib

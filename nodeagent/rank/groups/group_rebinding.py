@@ -5,8 +5,8 @@ reference is replaced by the group with the same role in the new generation. Par
 state and gradient buffers stay in place.
 
 A reference is recognised by the object that it holds, because its name differs from module to
-module. That is unambiguous: two roles share a group only if they have the same ranks in every layout
-with this tp and pp (``parallel_groups``).
+module. That is unambiguous: two roles share a group only if they have the same ranks in every
+layout with this tp and pp (``parallel_groups``).
 """
 
 from collections.abc import Iterable

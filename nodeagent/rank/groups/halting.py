@@ -14,8 +14,8 @@ operation. So:
 1. ``halt`` ends receiving only. Gloo reads the end of the stream, raises and closes its descriptor.
    A duplicate of the descriptor keeps the connection open, so a peer's write does not fail before
    the peer gets its own halt.
-2. ``close`` ends the connection, after the rank has parked and writes nothing more. That wakes peers
-   that got no halt.
+2. ``close`` ends the connection, after the rank has parked and writes nothing more. That wakes
+   peers that got no halt.
 
 Known issue: gloo may not unblock an operation whose payload was partly transferred. The vote, the
 buckets and the gathering of a sharded optimizer stop waiting for it (``wait_unless_halted``).
@@ -23,9 +23,9 @@ In-memory checkpoints run in a thread that is abandoned. Transfers of state at t
 generation, and Megatron's own collectives, wait without a limit. A rank that is stuck in one of
 them does not park, and is replaced after the controller's ``halt_limit_s``.
 
-A descriptor number is reused after it is closed. So a connection is identified by its inode, and the
-descriptor is duplicated before the inode is compared. Listening sockets are not touched: gloo ends
-the process if one of its own is shut down.
+A descriptor number is reused after it is closed. So a connection is identified by its inode, and
+the descriptor is duplicated before the inode is compared. Listening sockets are not touched: gloo
+ends the process if one of its own is shut down.
 """
 
 import contextlib
@@ -138,7 +138,8 @@ def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
     After an abort an operation counts as ended, whether or not it was complete. This path has not
     been run on a GPU yet.
     """
-    # In this order: querying an operation of a group that is being aborted would block all of Python.
+    # In this order: querying an operation of a group that is being aborted would block all of
+    # Python.
     while not is_halted() and not work.is_completed():
         time.sleep(_POLL_S)
     if is_halted():

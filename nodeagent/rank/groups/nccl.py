@@ -10,11 +10,11 @@ A group is *aborted*: its running kernels end with any data that is there. That 
   been damaged in this way (``Iterations.settle`` and ``check_complete``).
 - torch ends a *batch* of sends and receives only if each of them was accepted. Otherwise the thread
   stays inside the batch, and none of its later operations runs. So a failed batch is ended here.
-- If a group is freed while an operation is being launched on it, the process ends. So an abort waits
-  for the launch, and no other operation is launched on that group.
-- NCCL connects a group at its first use, and nothing can end a group that is being connected. So the
-  ranks meet in the store first. Then a thread that can be abandoned connects the groups of every
-  iteration (``Groups.form``).
+- If a group is freed while an operation is being launched on it, the process ends. So an abort
+  waits for the launch, and no other operation is launched on that group.
+- NCCL connects a group at its first use, and nothing can end a group that is being connected. So
+  the ranks meet in the store first. Then a thread that can be abandoned connects the groups of
+  every iteration (``Groups.form``).
 """
 
 import contextlib
@@ -49,10 +49,16 @@ _SETTINGS: Final = {
 }
 
 _GRACE_S: Final = 0.05
-"""Seconds before an abort. Meanwhile peers receive their own halt, and a launch in progress ends."""
+"""Seconds before an abort.
+
+Meanwhile peers receive their own halt, and a launch in progress ends.
+"""
 
 _LAUNCH_LIMIT_S: Final = 1.0
-"""Seconds that an abort waits for a launch. A launch that connects its group first may never end."""
+"""Seconds that an abort waits for a launch.
+
+A launch that connects its group first may never end.
+"""
 
 _COLLECTIVES: Final = (
     "all_gather",
@@ -76,7 +82,10 @@ _aborts: Final[list[threading.Thread]] = []
 
 
 def prepare_nccl() -> None:
-    """Prepare this process so that its groups can be aborted. Call it once, before any group is made."""
+    """Prepare this process so that its groups can be aborted.
+
+    Call it once, before any group is made.
+    """
     os.environ.update(_SETTINGS)
     module: Any = distributed
     fenced: dict[int, Any] = {

@@ -192,7 +192,7 @@ class Groups:
     def _make(
         self, kind: list[Connections], make: Callable[[], ProcessGroup | None]
     ) -> ProcessGroup | None:
-        """Return the result of ``make``, and record its connections so that ``halt`` can end them."""
+        """Return the result of ``make``; record its connections so that ``halt`` can end them."""
         connections = Connections()
         with self._lock:
             kind.append(connections)
@@ -235,7 +235,7 @@ def _use_each(groups: Sequence[ProcessGroup], place: Place) -> None:
 
 
 def _groups_of_iterations() -> list[ProcessGroup]:
-    """Return the groups of every iteration that have more than one rank, in one order on all ranks."""
+    """Return the groups of an iteration with several ranks, in one order on all ranks."""
     state: Any = parallel_state
     groups = [
         distributed.group.WORLD,
@@ -250,8 +250,8 @@ def _groups_of_iterations() -> list[ProcessGroup]:
 def in_rounds(holders: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return the pairs of owner and holder in rounds, so that few ranks wait for others.
 
-    Making the group of a pair needs both ranks. In a round no rank is in two pairs, so a round takes
-    as long as one pair. The order is the same on all ranks.
+    Making the group of a pair needs both ranks. In a round no rank is in two pairs, so a round
+    takes as long as one pair. The order is the same on all ranks.
     """
     pairs = {
         (min(owner, holder), max(owner, holder))

@@ -1,4 +1,6 @@
-"""Process groups without connections. A spare builds its model in them, before its generation begins.
+"""Process groups without connections.
+
+A spare builds its model in them, before its generation begins.
 
 Megatron asks the groups for sizes and places while it builds, and torch's fake backend answers
 without a peer. The model keeps references to these groups until ``group_rebinding`` replaces them.

@@ -5,14 +5,14 @@ the fault-free run, dropout included. So no generator keeps its state from one f
 next: ``reseed`` sets all generators before each pass.
 
 Megatron draws from two kinds of generators. The default generator serves operations that every
-tensor-parallel rank computes alike (hidden dropout), and must be equal on all of them. The tracker's
-generators serve operations that are split among them: attention dropout, and with sequence
-parallelism all dropout. They must differ. Megatron's tracker works with CUDA generators;
+tensor-parallel rank computes alike (hidden dropout), and must be equal on all of them. The
+tracker's generators serve operations that are split among them: attention dropout, and with
+sequence parallelism all dropout. They must differ. Megatron's tracker works with CUDA generators;
 ``CpuGenerators`` replaces it on the CPU.
 
 A backward pass draws random numbers only if it recomputes activations. Megatron then restores the
-states from before the forward pass, and afterwards the states that it found. So the order of forward
-and backward passes in a pipeline schedule does not matter.
+states from before the forward pass, and afterwards the states that it found. So the order of
+forward and backward passes in a pipeline schedule does not matter.
 """
 
 import contextlib

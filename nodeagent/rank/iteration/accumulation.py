@@ -1,4 +1,4 @@
-"""The first phase of an iteration: the gradients of each micro-batch go into the sums of this replica.
+"""The first phase of an iteration: gradients of micro-batches go into the replica's sums.
 
 Megatron's schedules run the passes. This module records which micro-batches the sums hold. After a
 fault in another replica this one keeps its sums and computes only the missing micro-batches.
@@ -7,8 +7,8 @@ Without pipeline stages a micro-batch is complete when the next one begins. With
 several are in progress at a time, and all are complete when the schedule ends.
 
 A replica of one rank halts between two micro-batches. A replica of several ranks can't: its ranks
-would stop at different micro-batches and wait for each other. It finishes its share, so no result is
-lost.
+would stop at different micro-batches and wait for each other. It finishes its share, so no result
+is lost.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,8 @@ class Accumulation:
         """Add the gradients of these micro-batches of the running iteration to the sums.
 
         Raises:
-            Exception: Any error of the program or of a collective. The ledger says what the sums hold.
+            Exception: Any error of the program or of a collective. The ledger says what the sums
+                hold.
         """
         # After a fault the sums may have been set to zero: these entries would be counted wrongly.
         self._under_way = {}
@@ -110,7 +111,7 @@ class Accumulation:
 
 
 def _as_sum(returned: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor, object]:
-    """Return loss, weight and report, so that losses and gradients are plain sums over micro-batches.
+    """Return loss, weight and report: losses and gradients become sums over micro-batches.
 
     With ``calculate_per_token_loss`` Megatron divides neither. The sum of the weights divides both
     at the end. A mean over the micro-batch has weight 1.

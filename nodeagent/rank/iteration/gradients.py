@@ -37,7 +37,8 @@ def _embedding_step(reduce: Callable[..., None], group: Callable[..., Any]) -> _
     return step
 
 
-# In Megatron's order. Each step adds only gradients that the ranks of its group hold in part or twice.
+# In Megatron's order. Each step adds only gradients that the ranks of its group hold in part or
+# twice.
 _STEPS: Final[dict[str, _Step]] = {
     "conditional embeddings": _allreduce_conditional_embedding_grads,
     "non-tensor-parallel": _allreduce_non_tensor_model_parallel_grads,
@@ -54,7 +55,7 @@ def finalise_in_replica(
     chunks: Sequence[DistributedDataParallel],
     after_step: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Add gradients in place, as Megatron does inside a replica after the reduction over the replicas.
+    """Add gradients in place, as Megatron does inside a replica after the reduction.
 
     With sequence parallelism these are the gradients of LayerNorm and biases, over the
     tensor-parallel ranks. Gradients of tied embeddings are added over the first and the last
@@ -67,8 +68,8 @@ def finalise_in_replica(
 
     Args:
         chunks: The model of this rank, one wrapper per chunk.
-        after_step: Called with a step's name when it is done, on every rank and for every step, also
-            if the step had nothing to add.
+        after_step: Called with a step's name when it is done, on every rank and for every step,
+            also if the step had nothing to add.
     """
     config = get_model_config(chunks[0])
     for name, step in _STEPS.items():

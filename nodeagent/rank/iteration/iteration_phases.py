@@ -37,7 +37,10 @@ _NUM_TRIES: Final = 2
 
 
 class NonFiniteLossError(Exception):
-    """Loss or gradient of the global batch was NaN or infinite in two tries. Nothing was updated."""
+    """Loss or gradient of the global batch was NaN or infinite in two tries.
+
+    Nothing was updated.
+    """
 
 
 class EmptyBatchError(ValueError):
@@ -240,7 +243,8 @@ class Iterations:
             # After an abort NCCL reports every operation as done, whether or not it was.
             if self._is_halted():
                 raise HaltedError("halted while the state was on its way")
-            # An aborted send looks complete on this side. The aborting peer takes no part in this sum.
+            # An aborted send looks complete on this side. The aborting peer takes no part in this
+            # sum.
             if self.place.sum_over_all([1.0], self._is_halted) != [self.place.layout.num_workers]:
                 raise RuntimeError("NCCL: a peer broke off while the state was on its way")
 
@@ -259,7 +263,8 @@ class Iterations:
         ledger.is_spoilt |= bool(ledger.reduced)
         if not ledger.loss_by_micro_batch:
             return
-        # The parameters that other replicas gathered to here may be damaged, and with them all sums.
+        # The parameters that other replicas gathered to here may be damaged, and with them all
+        # sums.
         is_torn = isinstance(self._loop.optimizer, ShardedOptimizer) and layout.dp > 1
         # The host counts a micro-batch when it has launched it. The GPU may not have finished it.
         if layout.tp * layout.pp > 1:

@@ -1,15 +1,17 @@
-"""Our own reduction of gradients over the replicas, bucket by bucket. A fault in it loses no result.
+"""Our own reduction of gradients over the replicas, bucket by bucket.
 
-Megatron's ``DistributedDataParallel`` reduces a bucket in place. If that all-reduce breaks, both the
-sum of this replica and the sum over all replicas are lost. Here each bucket is copied to a staging
-buffer and reduced there. If a reduction breaks, the replica's own sums are untouched. A completely
-reduced bucket is marked in the ledger and can be handed to other ranks. ``restore`` replaces the
-replica's own sums only when all buckets are reduced.
+A fault in it loses no result.
+
+Megatron's ``DistributedDataParallel`` reduces a bucket in place. If that all-reduce breaks, both
+the sum of this replica and the sum over all replicas are lost. Here each bucket is copied to a
+staging buffer and reduced there. If a reduction breaks, the replica's own sums are untouched. A
+completely reduced bucket is marked in the ledger and can be handed to other ranks. ``restore``
+replaces the replica's own sums only when all buckets are reduced.
 
 As in Megatron, a bucket's reduction starts during the last backward pass, as soon as the pass has
-reached all of its parameters. This needs that each micro-batch reaches every parameter of the bucket
-exactly once, which is known from the iteration before. The reduction of any other bucket starts
-after the last backward pass.
+reached all of its parameters. This needs that each micro-batch reaches every parameter of the
+bucket exactly once, which is known from the iteration before. The reduction of any other bucket
+starts after the last backward pass.
 
 Megatron's hooks stay in place, and find our buckets instead of Megatron's own. All ranks start
 their buckets in the same order, independent of the order of the hooks: collectives are matched by
@@ -203,7 +205,8 @@ class Reduction:
         """Start the remaining buckets, and wait until all are reduced.
 
         Raises:
-            RuntimeError: A reduction broke. Complete buckets are marked, and the sums are untouched.
+            RuntimeError: A reduction broke. Complete buckets are marked, and the sums are
+                untouched.
         """
         for bucket in self._buckets[self._num_started if self._is_armed else 0 :]:
             self._start(bucket)
@@ -211,7 +214,8 @@ class Reduction:
             for bucket in self._buckets:
                 bucket.learn()
         self._is_armed = False
-        # Reading the losses makes the host wait for the GPU. Here the other buckets travel meanwhile.
+        # Reading the losses makes the host wait for the GPU. Here the other buckets travel
+        # meanwhile.
         self._losses.sums.copy_(torch.tensor(self._ledger.loss_sums(), dtype=torch.float64))
         self._start(self._losses)
         for bucket in self._all:

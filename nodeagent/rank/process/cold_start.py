@@ -3,8 +3,8 @@
     python -m nodeagent.rank.process.cold_start --state-dir DIR --launch FILE
 
 ``FILE`` holds a ``RankLaunch`` as JSON. This small process forks the rank before anything is
-imported, waits for it, and records its exit (``exit_recorder``). To the agent a cold rank looks like
-a warm one. It also survives the agent like a warm one.
+imported, waits for it, and records its exit (``exit_recorder``). To the agent a cold rank looks
+like a warm one. It also survives the agent like a warm one.
 """
 
 import sys

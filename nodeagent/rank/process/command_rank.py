@@ -56,7 +56,7 @@ def check(launch: RankLaunch) -> None:
 def environment(
     launch: RankLaunch, inherited: Mapping[str, str], state_dir: Path, master_port: int
 ) -> dict[str, str]:
-    """Return a rank's environment: the inherited one, the task's variables, and those of its place."""
+    """Return a rank's environment: inherited, the task's variables, and its place."""
     place = _place_of(launch)
     result = {**inherited, **place.command.env}
     result["PATH"] = _with_ours(result.get("PATH", os.defpath))

@@ -1,8 +1,8 @@
 """The files of one rank's process, in ``ranks/`` of the node's state directory.
 
 The template or the exit recorder writes them, and the agent reads them: a restarted agent finds its
-ranks there, since it can't wait for processes that are not its children. Every record is replaced in
-one step, so a reader sees a whole record or none.
+ranks there, since it can't wait for processes that are not its children. Every record is replaced
+in one step, so a reader sees a whole record or none.
 
 All are called ``<task>.<generation>.<global_rank>`` with one of these endings:
 

@@ -49,7 +49,10 @@ logger = logging.getLogger(__name__)
 
 _CLOCK: Final = SystemNodeClock()
 _STORED_TIMEOUT_S: Final = 600.0
-"""Seconds that a finished rank waits until an agent has stored its report. A restarted agent may need them."""
+"""Seconds that a finished rank waits until an agent has stored its report.
+
+A restarted agent may need them.
+"""
 
 
 class CannotRejoinError(Exception):
@@ -156,9 +159,9 @@ class _Process:
         )
         groups = self._begin_generation(launch, place, store)
         if launch.resume.source == "disk":
-            # The old model is of no use here, not even if there is no checkpoint. Freed now, because
-            # two models may not fit in memory. And freed before a peer can be lost: afterwards this
-            # rank would report the old state as one of the new layout.
+            # The old model is of no use here, not even if there is no checkpoint. Freed now,
+            # because two models may not fit in memory. And freed before a peer can be lost:
+            # afterwards this rank would report the old state as one of the new layout.
             self._training = None
             gc.collect()
         groups.form()
@@ -272,8 +275,8 @@ class _Process:
     def _park(self, launch: RankLaunch, error: Exception) -> None:
         """Report this rank's position. An exception after a halt counts as the echo of the halt.
 
-        Then wake the peers that wait for this rank in a collective. They may be in the same replica:
-        their reductions were complete, and they wait for this rank to finalise.
+        Then wake the peers that wait for this rank in a collective. They may be in the same
+        replica: their reductions were complete, and they wait for this rank to finalise.
         """
         self._has_stuck_work = isinstance(error, StuckWorkError)
         is_halting = not isinstance(error, ParkedError)
@@ -292,8 +295,8 @@ class _Process:
             self._report_halted(launch, position or Position(committed=0, has_state=False))
         else:
             if self._unsupported and not self._has_joined:
-                # The controller does not know yet that this loop can't rejoin. Without a position it
-                # starts a new process for the rank.
+                # The controller does not know yet that this loop can't rejoin. Without a position
+                # it starts a new process for the rank.
                 position = None
             iteration = self._training.iteration if self._training is not None else 0
             self._link.report(describe(error, launch, iteration, position))

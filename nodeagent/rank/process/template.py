@@ -1,4 +1,4 @@
-"""The template: a process that has imported everything, from which ranks are forked in milliseconds.
+"""The template: a process with all imports done. Ranks are forked from it in milliseconds.
 
     python -m nodeagent.rank.process.template --state-dir DIR
 
@@ -187,7 +187,7 @@ class Template:
         return pid
 
     def _living(self, files: ProcessFiles) -> int | None:
-        """Return the pid of the rank if it was forked already, by an earlier copy of the request."""
+        """Return the pid of the rank if an earlier copy of the request has forked it."""
         return next((pid for pid, known in self._files_by_pid.items() if known == files), None)
 
     def _reap(self) -> None:
@@ -241,7 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run_rank = import_training_program()
         import_s = _CLOCK.monotonic_s() - began
         logger.info("imports are complete: duration_s=%.2f", import_s)
-        # The collector does not visit frozen objects, so their memory pages stay shared with children.
+        # The collector does not visit frozen objects, so their memory pages stay shared with
+        # children.
         gc.collect()
         gc.freeze()
         Template(state_dir, run_rank, import_s).serve()

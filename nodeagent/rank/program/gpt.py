@@ -2,9 +2,10 @@
 
 Weights are drawn per parameter. A generator, seeded with the seed and the parameter's name in the
 whole model, draws the whole matrix, and each tensor-parallel rank keeps its slice. So every layout
-starts from the same model, and both copies of tied embeddings from the same weights. (Megatron's own
-initialisation draws in the order in which a rank builds its layers, which differs between pipeline
-stages.) Building needs no other rank: a replacement builds its model while survivors keep theirs.
+starts from the same model, and both copies of tied embeddings from the same weights. (Megatron's
+own initialisation draws in the order in which a rank builds its layers, which differs between
+pipeline stages.) Building needs no other rank: a replacement builds its model while survivors keep
+theirs.
 
 The loop does the work that Megatron would do at the end of an iteration. Megatron's schedules leave
 gradients as sums over micro-batches, and neither reduce nor finalise them.
@@ -87,7 +88,10 @@ def build_model(
 
 
 def build_optimizer(model: DistributedDataParallel, learning_rate: float) -> MegatronOptimizer:
-    """Return Megatron's Adam, with float32 copies of bfloat16 parameters. The loop clips, not Adam."""
+    """Return Megatron's Adam, with float32 copies of bfloat16 parameters.
+
+    The loop clips, not Adam.
+    """
     config = optimizer_config(learning_rate, bf16=model.config.bf16)
     return get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
 

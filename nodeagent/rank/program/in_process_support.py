@@ -108,7 +108,7 @@ def _is_te(module: torch.nn.Module) -> bool:
 
 
 def markdown_table() -> str:
-    """Return the table for ``docs/in-process-support.md``: options that recover first, refused last."""
+    """Return the table for ``docs/in-process-support.md``: recovering options come first."""
     rows = [
         "| option | in process | settings | |",
         "|---|---|---|---|",

@@ -24,9 +24,9 @@ LossFunction = Callable[[torch.Tensor], tuple[Any, ...]]
 ForwardStep = Callable[[Iterator[Any], torch.nn.Module], tuple[torch.Tensor, LossFunction]]
 """Megatron's ``forward_step_func``.
 
-It draws one micro-batch from the iterator, and returns the model's output and the loss function. The
-loss function returns ``(loss, report)`` for a mean over the micro-batch, or
-``(loss, num_tokens, report)`` for a sum over the tokens that count. The report is not used.
+It draws one micro-batch from the iterator, and returns the model's output and the loss function.
+The loss function returns ``(loss, report)`` for a mean over the micro-batch, or ``(loss,
+num_tokens, report)`` for a sum over the tokens that count. The report is not used.
 """
 
 
@@ -63,7 +63,8 @@ class Context:
     def reseed(self, iteration: int, index: int) -> None:
         """Set torch's and Megatron's generators for one micro-batch. Pass it as ``Loop.reseed``.
 
-        It uses the pipeline stage and the tensor-parallel rank, which a rank keeps over generations.
+        It uses the pipeline stage and the tensor-parallel rank, which a rank keeps over
+        generations.
         """
         reseed(self.seed, iteration, index, self.place)
 
@@ -74,8 +75,8 @@ class Loop:
 
     Attributes:
         chunks: The model, wrapped in Megatron's DDP; exactly one chunk.
-        optimizer: Megatron's optimizer over the chunks. If the task asks for it, the rank shards its
-            state.
+        optimizer: Megatron's optimizer over the chunks. If the task asks for it, the rank shards
+            its state.
         forward_step: The function for Megatron's schedules.
         micro_batch: Returns micro-batch ``index`` of the global batch of ``iteration``. The result
             must be the same on every rank and in every call. The iterator of ``forward_step``

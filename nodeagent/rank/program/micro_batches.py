@@ -1,7 +1,7 @@
 """Micro-batches as tensors: windows of the training text, byte by byte.
 
-``profiles.corpus`` chooses the bytes of a micro-batch from (seed, iteration, index). No state is kept
-between micro-batches, so any rank can make any micro-batch at any time.
+``profiles.corpus`` chooses the bytes of a micro-batch from (seed, iteration, index). No state is
+kept between micro-batches, so any rank can make any micro-batch at any time.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """The table of Megatron's options: which of them recover in process.
 
-An option is marked *in process* only if tests show that its results are those of the fault-free run.
-Every other row gives the reason, which may be that the option is not tested. A row with
+An option is marked *in process* only if tests show that its results are those of the fault-free
+run. Every other row gives the reason, which may be that the option is not tested. A row with
 ``can_train=False`` is refused: the loop reduces, scales and steps by itself, so with that option it
 would compute another result than Megatron, or could not run.
 

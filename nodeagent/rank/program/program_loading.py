@@ -5,8 +5,8 @@ of a node share the template, and an import may start threads, initialise CUDA, 
 process. Each of these would end the warm start of every task there. Torch and Megatron, the slow
 part, are imported in the template.
 
-A mistake is one ``ProgramError`` that names the program and the mend. The same settings give the same
-error again, so the controller makes no second try.
+A mistake is one ``ProgramError`` that names the program and the mend. The same settings give the
+same error again, so the controller makes no second try.
 """
 
 import importlib
@@ -69,7 +69,10 @@ def build_loop(context: Context) -> Loop:
 
 
 def restart_reasons(loop: Loop) -> tuple[str, ...]:
-    """Return the names of the settings that prevent recovery in process; empty if there are none."""
+    """Return the names of the settings that prevent recovery in process.
+
+    Empty if there are none.
+    """
     return tuple(str(one) for one in _unsupported(loop))
 
 

@@ -1,4 +1,4 @@
-"""The copies of shards in the memory of one process: its own, and those that it holds for other ranks.
+"""The copies of shards in the memory of one process: its own, and those of other ranks.
 
 Every shard has two places: one for a complete copy and one for the next copy. If all places hold
 copies that must be kept, another place is made. That happens after a fault, when only several
@@ -49,7 +49,10 @@ class HeldCopies:
         self._generation: Generation | None = None
 
     def enter(self, generation: Generation, kept: Collection[int]) -> None:
-        """Join a generation. The copies of the iterations ``kept`` stay until ``keep`` is called."""
+        """Join a generation.
+
+        The copies of the iterations ``kept`` stay until ``keep`` is called.
+        """
         with self._lock:
             self._generation, self._kept = generation, frozenset(kept)
 
@@ -60,7 +63,7 @@ class HeldCopies:
             self._renew(lambda copy: copy.iteration > 0)
 
     def keep(self, iteration: int, keys: Collection[ShardKey]) -> None:
-        """Keep the copies of ``iteration``, which are complete on all ranks, of these shards only."""
+        """Keep only the copies of ``iteration`` of these shards. They are complete on all ranks."""
         with self._lock:
             self._kept = frozenset({iteration})
             self._places = {

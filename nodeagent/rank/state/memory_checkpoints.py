@@ -46,7 +46,10 @@ _DATA_TAG: Final = 3
 
 
 class MissedCopy(NamedTuple):
-    """The first copy of a generation that was not completed, and why. No later copy is made in it."""
+    """The first copy of a generation that was not completed, and why.
+
+    No later copy is made in it.
+    """
 
     iteration: int
     reason: str
@@ -185,7 +188,10 @@ class MemoryCheckpoints:
         return self.is_busy and (self._thread is None or not self._thread.is_alive())
 
     def take(self, iteration: int) -> None:
-        """Begin the copies of the state after ``iteration``. All ranks call it while none is busy."""
+        """Begin the copies of the state after ``iteration``.
+
+        All ranks call it while none is busy.
+        """
         if self._num_taken:
             # The last copies are complete on all ranks, so copies of other partitions can go.
             own = {self._key} if self._holder is not None else set()
@@ -279,7 +285,10 @@ class MemoryCheckpoints:
         connections.send(header, self._holder, _HEADER_TAG)
 
     def _answer(self, owner: int, key: ShardKey, connections: _Connections) -> _Offer | None:
-        """Receive an owner's offer, and answer whether there is memory for it; None if none follows."""
+        """Receive an owner's offer, and answer whether there is memory for it.
+
+        None if none follows.
+        """
         header = torch.zeros(_HEADER_SIZE, dtype=torch.int64)
         connections.receive(header, owner, _HEADER_TAG)
         iteration, num_bytes, expected = header.tolist()
@@ -294,7 +303,10 @@ class MemoryCheckpoints:
         return _Offer(owner, iteration, expected, place) if place else None
 
     def _send(self, transfer: _Transfer, connections: _Connections) -> bool:
-        """Send the own copy if the holder takes it; return whether it did, or no holder is needed."""
+        """Send the own copy if the holder takes it.
+
+        Return whether it did, or no holder is needed.
+        """
         if self._holder is None:
             return True
         if transfer.own is None:

@@ -1,11 +1,12 @@
 """The state of a rank: parameters, optimizer state, and numbers such as learning rates.
 
-``tensors`` lists every tensor of the rank's shard. Its order depends only on model and optimizer, so
-two ranks with the same part of the model can exchange tensors without names. Without a sharded
-optimizer the shard is the whole state of the rank's part of the model. Adam makes its moments in its
-first step. A rank that receives them earlier makes them before.
+``tensors`` lists every tensor of the rank's shard. Its order depends only on model and optimizer,
+so two ranks with the same part of the model can exchange tensors without names. Without a sharded
+optimizer the shard is the whole state of the rank's part of the model. Adam makes its moments in
+its first step. A rank that receives them earlier makes them before.
 
-Gradients are in ``reduction``, the progress of the iteration is in ``ledger``. Random numbers are no
+Gradients are in ``reduction``, the progress of the iteration is in ``ledger``. Random numbers are
+no
 state: they are drawn anew for every micro-batch.
 """
 
@@ -63,7 +64,10 @@ class TrainingState:
             self.sharded.enter(place.dp_rank, place.layout.dp)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Return all tensors without repetition. Make the optimizer's state if there is none yet."""
+        """Return all tensors without repetition.
+
+        Make the optimizer's state if there is none yet.
+        """
         return self._whole_tensors() if self.sharded is None else self.sharded.tensors()
 
     def numbers(self) -> list[float]:

@@ -2,10 +2,10 @@
 
 A shard comes from a rank that has it as its own state or as an in-memory checkpoint.
 
-Without a sharded optimizer, only in-memory checkpoints are sent, to the first rank of each (tp, pp).
-The other ranks get the state from that rank. A shard of a sharded optimizer goes to the rank with
-its number. If the number of replicas has changed, it goes to all ranks at its (tp, pp), and each
-takes its part.
+Without a sharded optimizer, only in-memory checkpoints are sent, to the first rank of each (tp,
+pp). The other ranks get the state from that rank. A shard of a sharded optimizer goes to the rank
+with its number. If the number of replicas has changed, it goes to all ranks at its (tp, pp), and
+each takes its part.
 """
 
 from collections.abc import Callable, Iterator

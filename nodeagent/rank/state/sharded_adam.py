@@ -1,14 +1,14 @@
-"""Adam whose state is sharded over the data-parallel ranks, as Megatron's distributed optimizer does.
+"""Adam with state sharded over data-parallel ranks, like Megatron's distributed optimizer.
 
 Megatron's distributed optimizer refuses CPU tensors. Here every replica reduces the whole gradient,
 as without sharding. Then each rank updates its runs, about 1/dp of the elements of every parameter,
-and the ranks gather the updated parameters. Adam works element by element, so the result equals that
-of the unsharded optimizer to the last bit.
+and the ranks gather the updated parameters. Adam works element by element, so the result equals
+that of the unsharded optimizer to the last bit.
 
 Every rank has the whole reduced gradient, so an iteration can be finished from partial results as
 without sharding. Only the moments of its runs exist on one rank alone: they are its *shard*. With
-bfloat16 parameters the shard includes the float32 copies, which Adam updates. The model's parameters
-are then copied from them.
+bfloat16 parameters the shard includes the float32 copies, which Adam updates. The model's
+parameters are then copied from them.
 """
 
 import itertools
@@ -97,7 +97,10 @@ class ShardedOptimizer:
         self._sharded.zero_grad()
 
     def prepare_grads(self) -> bool:
-        """Give Adam the gradients of its runs. Return False: the vote has checked for infinities."""
+        """Give Adam the gradients of its runs.
+
+        Return False: the vote has checked for infinities.
+        """
         dp_rank, dp = self.partition
         for parameter, run in zip(self._parameters, self._runs, strict=True):
             begin, end = run_of(parameter.numel(), dp_rank, dp)
@@ -144,7 +147,10 @@ class ShardedOptimizer:
         return tree
 
     def load_state_dict(self, tree: Tree) -> None:
-        """Take the values that are not in tensors of the model's shape. Runs are filled in place."""
+        """Take the values that are not in tensors of the model's shape.
+
+        Runs are filled in place.
+        """
         adam = self._of_adam(tree)
         step = adam["state"].get("common_step")
         for run in self._runs if step is not None else ():
@@ -155,7 +161,10 @@ class ShardedOptimizer:
     # --- the shard -----------------------------------------------------------------------------
 
     def enter(self, dp_rank: int, dp: int) -> None:
-        """Keep shard ``dp_rank`` of ``dp``. A shard that differs from the old one has no state yet."""
+        """Keep shard ``dp_rank`` of ``dp``.
+
+        A shard that differs from the old one has no state yet.
+        """
         if self.partition == (dp_rank, dp):
             return
         self.partition = (dp_rank, dp)
@@ -223,7 +232,8 @@ class ShardedOptimizer:
         """Gather the updated runs of the parameters on all ranks of the data-parallel ``group``.
 
         Raises:
-            RuntimeError: A peer was lost. Parameters may be a mix of two iterations; shards are not.
+            RuntimeError: A peer was lost. Parameters may be a mix of two iterations; shards are
+                not.
         """
         dp_rank, dp = self.partition
         for parameter, run in zip(self._parameters, self._runs, strict=True):

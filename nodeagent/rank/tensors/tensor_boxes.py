@@ -1,8 +1,8 @@
 """Divides a run of a flattened tensor into boxes of that tensor.
 
 With a sharded optimizer each data-parallel rank has a run of consecutive elements of a tensor. The
-run may begin and end anywhere. In the tensor's own dimensions it is not one box, but at most two per
-dimension plus one. Each box is consecutive in the run.
+run may begin and end anywhere. In the tensor's own dimensions it is not one box, but at most two
+per dimension plus one. Each box is consecutive in the run.
 """
 
 from collections.abc import Iterator, Sequence

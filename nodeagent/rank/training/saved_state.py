@@ -1,7 +1,7 @@
 """The checkpoints of one rank: on disk, and in the memory of other ranks.
 
-The object belongs to a process and outlives generations. ``training_loop`` decides when a checkpoint
-is made. ``checkpoint`` and ``state.memory_checkpoints`` make it.
+The object belongs to a process and outlives generations. ``training_loop`` decides when a
+checkpoint is made. ``checkpoint`` and ``state.memory_checkpoints`` make it.
 """
 
 import logging
@@ -43,7 +43,8 @@ class SavedState:
 
     Attributes:
         memory: The in-memory checkpoints: this rank's own, and those it holds for other ranks.
-        final_iteration: The iteration of the final checkpoint in this generation, once it has begun.
+        final_iteration: The iteration of the final checkpoint in this generation, once it has
+            begun.
     """
 
     def __init__(self, loop: Loop, state: TrainingState, dependencies: Dependencies) -> None:
@@ -91,7 +92,7 @@ class SavedState:
             self._take_copies(iteration)
 
     def complete_copies(self, iteration: int, *, are_begun: bool) -> None:
-        """Wait until the in-memory checkpoints of ``iteration`` are complete, before the ranks park.
+        """Wait until the copies of ``iteration`` are complete, before the ranks park.
 
         All ranks call it. If a copy broke, they are not complete afterwards: each rank's position
         lists its complete copies.
@@ -211,7 +212,9 @@ class SavedState:
         )
 
     def _wait_for_copies(self) -> None:
-        """Wait until no copy is in progress. The controller's time limit bounds the wait, by a halt.
+        """Wait until no copy is in progress.
+
+        The controller's time limit bounds the wait, by a halt.
 
         Raises:
             HaltedError: The generation was halted.

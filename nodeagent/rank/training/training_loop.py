@@ -125,7 +125,10 @@ class Training:
         self._saved_state.checkpoints.forget_load()
 
     def leave(self) -> bool:
-        """Leave the generation after its connections ended; return whether an operation never ends."""
+        """Leave the generation after its connections ended.
+
+        Return whether an operation never ends.
+        """
         self._saved_state.leave()
         return self._iterations.reduction.abandon()
 
@@ -265,7 +268,10 @@ class Training:
             raise self._distrusted(vote.iteration, vote.loss)
 
     def _distrusted(self, iteration: int, loss: float) -> SuspectStateError:
-        """Quarantine the checkpoint that the state came from, and return the error. All ranks call it."""
+        """Quarantine the checkpoint that the state came from, and return the error.
+
+        All ranks call it.
+        """
         checkpoints = self._saved_state.checkpoints
         reason = f"iteration {iteration}: loss {loss:.6g}, and {checkpoints.expected_loss(iteration):.6g} before"
         self._ledger.has_state = False

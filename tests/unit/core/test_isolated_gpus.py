@@ -159,7 +159,7 @@ def test_the_last_gpu_of_a_node_takes_the_node() -> None:
 
 
 def test_nodes_without_room_for_a_group_are_left_idle_and_a_smaller_division_is_found() -> None:
-    """Six workers are left of two nodes with one each and two with two: room for two pairs, not three."""
+    """Six workers remain: one on each of two nodes, two on each of two. Two pairs fit."""
     pairs = TaskSpec(
         task=TaskId("pairs"), weight=1.0, workers=8, min_workers=2,
         table=table({2: 2e9, 4: 4e9, 6: 6e9, 8: 8e9}, tp=2), flops_per_iteration=1e9,

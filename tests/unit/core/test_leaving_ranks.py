@@ -1,4 +1,4 @@
-"""Ranks leave by plan: the task goes on in its processes wherever all of its state stays, in a rank or as a copy."""
+"""Ranks leave by plan: the task continues in its processes if all of its state stays."""
 
 from dataclasses import replace
 
@@ -131,7 +131,7 @@ def test_copies_that_failed_for_a_plan_are_relied_on_again_once_it_is_withdrawn(
 
 
 def failed_world(seed: int) -> World:
-    """Return a world at the moment in which its task has come out of a pause that it was to shrink after."""
+    """Return a world at the moment after its task parked to shrink."""
     machine = machine_of([Layout(dp=dp) for dp in (2, 3)], num_nodes=3, workers=3)
     spec = machine.state.tasks[A].spec
     machine.state.tasks[A].spec = replace(spec, is_sharded=True)

@@ -23,7 +23,10 @@ def test_what_stays_is_bounded_by_room_and_by_what_is_needed() -> None:
 
 
 def test_where_too_much_could_give_way_everything_still_finds_room() -> None:
-    """More ways to clear the node than are looked at; and somebody has to move for the new group."""
+    """More ways to clear the node than are looked at.
+
+    And somebody has to move for the new group.
+    """
     held = [
         GroupKind(size, 1, stays={0: (stay,)}) for size in (4, 8) for stay in range(1, size + 1)
     ] * 2

@@ -1,4 +1,4 @@
-"""Ranks of a replica that has lost one wait, with their models, for a place where their task is to be."""
+"""Ranks of a broken replica become spares and wait, with their models, for a place."""
 
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ COPY_ON_ITS_WAY = 1
 
 
 def staged_world(seed: int = 0, *, num_nodes: int = 5) -> World:
-    """Return a world with two replicas of two stages, one rank per node, and as many nodes to spare."""
+    """Return a world with two replicas of two stages, one rank per node, and four idle nodes."""
     world = World(machine_of(STAGED, num_nodes=num_nodes, workers=4), seed, num_iterations=10**6)
     trained(world, 5)
     world.run(world.now + seed / 6)

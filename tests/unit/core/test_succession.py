@@ -1,4 +1,4 @@
-"""A controller that takes over: nobody is judged by its own absence, and nothing stays half done."""
+"""A controller that takes over judges no node for its own absence and leaves no work half done."""
 
 from collections.abc import Callable
 
@@ -287,7 +287,10 @@ def test_a_drill_that_may_not_have_been_carried_out_excuses_nothing(world: World
 
 
 def take_over(world: World) -> None:
-    """Let the next controller begin; unlike with ``kill_controller`` no agent attaches by itself."""
+    """Let the next controller begin.
+
+    Unlike with ``kill_controller`` no agent attaches by itself.
+    """
     names = tuple(world.nodes), tuple(world.tasks)
     world.post(ControllerStarted("run", 2, 0.0, *names, ""))
 

@@ -1,4 +1,4 @@
-"""State that is not what it was, as its losses tell: another source of it is tried, and nobody is blamed."""
+"""State with wrong losses: another source is tried, and no node is blamed."""
 
 from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase

@@ -1,4 +1,4 @@
-"""A task that does not recover in process: operators are told, and its faults take new processes."""
+"""A task that does not recover in process: an announcement, and new processes."""
 
 import pytest
 

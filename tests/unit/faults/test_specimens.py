@@ -1,8 +1,8 @@
 """Labelled texts: bars for the aggregate, and specimens that must never be missed.
 
 ``specimens.jsonl`` holds texts that were written before the rules were run on them; ``batch``
-counts how often the rules were then improved. So these bars hold the reached level. The more telling
-score at first sight is in ``docs/classify.md``.
+counts how often the rules were then improved. So these bars hold the reached level. The more
+telling score at first sight is in ``docs/classify.md``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""``unicron profile``: the printed answers, the contract of ``check --json``, and what a mistake is told as."""
+"""``unicron profile``: printed answers, the contract of ``check --json``, and errors."""
 
 import json
 import math

@@ -69,7 +69,7 @@ def event(
 
 
 def with_one_replica(setup: InitialSetup) -> InitialSetup:
-    """Return the setup with tasks that have one replica at every size, in as many stages as workers."""
+    """Return a setup with tasks of one replica at every size, one stage per worker."""
     points = [
         ThroughputPoint(workers=x, flops_per_s=1e14 * x, layout=Layout(tp=1, pp=x, dp=1))
         for x in (2, 4, 6, 8)

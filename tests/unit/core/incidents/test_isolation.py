@@ -1,4 +1,4 @@
-"""Nodes that are isolated although they are in contact, what their probes find, and the way back."""
+"""Nodes that are isolated although in contact: findings, and the way back."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A cure is verified before an incident is over, and a task that got slower is not taken for a hang."""
+"""A cure is verified before an incident ends; a task that got slower is no hang."""
 
 import pytest
 

@@ -60,7 +60,10 @@ def test_sizes_that_have_no_place_even_for_a_task_alone_are_not_tried_one_by_one
 
 
 def test_where_too_many_divisions_have_no_placement_some_workers_stay_idle() -> None:
-    """Of 120 workers 40 pairs can be made; more than 256 divisions come before those that do with 40."""
+    """Of 120 workers 40 pairs can be made.
+
+    More than 256 divisions come before those that do with 40.
+    """
     decision, placed = divided([pairs("a", 40, 3e9), pairs("b", 40, 2.9e9)], [3] * 40)
     assert sum(placed.values()) == 80
     assert "), like 255 more; " in decision.why

@@ -11,7 +11,10 @@ POLICY = Policy()
 
 
 def pace_of(durations: list[float], *, interval: int = 0) -> Pace:
-    """Return the pace of a generation whose iterations took so long; each is longer after a save."""
+    """Return the pace of a generation whose iterations took so long.
+
+    Each is longer after a save.
+    """
     pace = Pace()
     for iteration, duration_s in enumerate(durations, start=1):
         is_long = interval > 0 and iteration > 1 and (iteration - 1) % interval == 0

@@ -77,7 +77,8 @@ def test_a_fault_during_a_recovery_begins_it_anew() -> None:
 @pytest.mark.parametrize("at_s", [50_900.0, 52_500.0])
 def test_a_fault_of_a_process_that_is_not_there_changes_nothing(at_s: float) -> None:
     first = event("process", 50_000.0, 0)
-    # In the first case the collective hangs already, in the second the new processes are on their way.
+    # In the first case the collective hangs already, in the second the new processes are on their
+    # way.
     assert run("megatron", first, event("process", at_s, 0)) == run("megatron", first)
 
 
@@ -144,7 +145,7 @@ def test_slow_node_that_is_lost_before_anybody_notices_is_away_once() -> None:
 
 
 def recovery_of(setup: InitialSetup, lost: SimulatedEvent) -> tuple[float, float]:
-    """Return the transition and the recomputation of a split that never changes, seconds per worker."""
+    """Return transition and recomputation of a static split, in seconds per worker."""
     account = run_baseline(BASELINES["equal"], setup, sequence(lost), 1)
     begins = 8 * 100
     transition_s = account.gpu_hours["transition"] * 3600 - begins

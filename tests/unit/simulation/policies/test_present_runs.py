@@ -27,7 +27,7 @@ POLICY = Policy(is_auto_heal=True, worker_mtbf_s=100 * 3600.0, settle_s=0.5)
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """A cluster of three nodes in service: the fourth was lost, and what it held was divided anew."""
+    """A cluster of three nodes in service. The fourth was lost, and a plan was applied."""
     world = World(demo_machine(policy=POLICY), num_iterations=10**6)
     state = world.machine.state
     world.run_until(

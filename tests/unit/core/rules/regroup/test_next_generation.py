@@ -1,4 +1,4 @@
-"""How a generation begins, from where the ranks of the last one stand: every rung, and its edges."""
+"""How a generation begins from the positions of the last one: every rung and its edges."""
 
 from collections.abc import Mapping
 
