@@ -310,7 +310,7 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
             take_life(turn, task)
         case StopOverdue():
             if task.lifecycle.phase is TaskPhase.STOPPING:
-                note = "did not stop at an iteration boundary: killed"
+                note = "did not stop at an iteration boundary in time: its ranks are killed"
                 turn.announce("warning", "stop", task.spec.task, note)
                 stop(turn, task, is_graceful=False, intent=task.stopping.intent, note=note)
         case HaltOverdue():

@@ -31,7 +31,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         await_node(turn, node)
     turn.announce(
         "warning", "takeover", "controller",
-        f"has taken over (term {event.term}): the nodes are asked what lives there",
+        f"has taken over (term {event.term}): agents are asked for their ranks",
         term=event.term,
     )  # fmt: skip
     for task in turn.state.tasks.values():

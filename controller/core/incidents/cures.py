@@ -275,14 +275,14 @@ def _possible(task: TaskState, wanted: Action) -> Action:
 def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | None:
     """Return why no action is tried, in words for operators; None if one is."""
     if diagnosis.is_refusal:
-        return "the task's settings are refused, and would be again: the task is held; mend them"
+        return "the task's settings are refused; the task is held: fix them, then propose a plan"
     if diagnosis.root.kind == "numbers":
         return (
             "the loss is not finite, also when the iteration is run once more: nothing was"
             " updated, and the task is held; look at data and learning rate, then propose a plan"
         )
     if task.faults.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
-        return f"{diagnosis.root.summary}: the task is held; mend that, then propose a plan"
+        return f"{diagnosis.root.summary}: the task is held; fix it, then propose a plan"
     if task.faults.num_recoveries > turn.policy.max_recoveries:
         return (
             f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"

@@ -135,7 +135,7 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
     """
     node.service.isolated = f"isolated by {incident.name}: {reason}"
     turn.announce(
-        "error", "isolated", node.spec.node, f"isolated: {reason}; unicron uncordon brings it back",
+        "error", "isolated", node.spec.node, f"isolated: {reason}; take it back by: unicron uncordon",
         incident=incident.name,
     )  # fmt: skip
     _take_out(turn, Outage(node), incident, reason)

@@ -17,7 +17,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.timers import CommandLives
 
-NOT_IN_PROCESS: Final = "command: its program starts anew"
+NOT_IN_PROCESS: Final = "command task: its program is restarted"
 """What stands among the settings of a task that do not recover in process."""
 
 

@@ -58,13 +58,13 @@ def begin_generation(
         turn.set_timer(SparesOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
     nodes = ", ".join(sorted({worker.node for worker in task.placement}))
     num_new = sum(rank.continues is None for rank in task.ranks.values())
-    wait = f", {len(waiting)} wait(s) with their models" if waiting else ""
+    wait = f", {len(waiting)} more wait as spares" if waiting else ""
     turn.announce(
         "info",
         "start",
         task.spec.task,
         f"starts generation {task.generation} on {nodes} with {task.layout}:"
-        f" {num_new} new process(es), {len(task.ranks) - num_new} go on{wait}",
+        f" {num_new} new processes, {len(task.ranks) - num_new} continue{wait}",
         generation=task.generation,
         workers=task.layout.num_workers,
         num_new=num_new,

@@ -21,4 +21,4 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     if run is not None and not wanted.isdisjoint(run.living.values()):
         return f"waits for workers of {run.task}"
     stray = next((w for w in target.placement if w in nodes[w.node].inventory.strays), None)
-    return f"waits for the end of ranks that were measured on {stray}" if stray else None
+    return f"waits for measured ranks to end on {stray}" if stray else None

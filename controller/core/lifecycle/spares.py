@@ -160,7 +160,7 @@ def lose_unseen_spares(turn: Turn, task: TaskState, node: NodeId, reason: str) -
 def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
     turn.announce(
         "warning", "prepare", task.spec.task,
-        f"a process that was to join later is lost, another one is started then: {reason}",
+        f"a spare is lost; a new process will be started when it is needed: {reason}",
     )  # fmt: skip
 
 

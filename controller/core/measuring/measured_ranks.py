@@ -85,7 +85,7 @@ def compare_run(
     missing = [number for number in here if number not in listed]
     if not run.is_ending:
         if is_attach and run.num_commits and missing:
-            text = f"rank {missing[0]} has vanished: {node} does not list it any more"
+            text = f"rank {missing[0]} has vanished: {node} no longer lists it"
             _fail(run, Evidence("exit", turn.at, turn.at, node, run.task, missing[0], text))
         return
     if node in run.stopped_nodes:

@@ -115,11 +115,11 @@ def advance_measurement(turn: Turn) -> None:
 def _why_give_way(turn: Turn, measurement: Measurement) -> str:
     """Return what it is in the way of; empty if nothing."""
     if pending := turn.state.plans.pending():
-        return f"gives way: {pending.name} waits for a decision"
+        return f"stopped: {pending.name} waits for a decision"
     held = set(measurement.run.placement) if measurement.run else set()
     for task in turn.state.tasks.values():
         if task.assignment.target and not held.isdisjoint(task.assignment.target.placement):
-            return f"gives way: {task.spec.task} is to get its workers"
+            return f"stopped: {task.spec.task} gets its workers"
     return ""
 
 

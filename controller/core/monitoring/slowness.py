@@ -41,16 +41,14 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
         text = f"iterations take {now_s:.2f} s again"
         if not is_over:
             ratio = now_s / usual_s
-            text = (
-                f"late iterations have become the usual ones: {now_s:.2f} s, {ratio:.2f} x before"
-            )
+            text = f"late iterations are the usual ones now: {now_s:.2f} s, {ratio:.2f} x before"
         level: Level = "info" if is_over else "warning"
         turn.announce(level, "late_over", task.spec.task, text, average_s=average_s)
         return
     text = f"iterations take {late_s:.2f} s, {late_s / average_s:.2f} x their average"
     if watch.slowness.stragglers:
         names = ", ".join(f"rank {number}" for number in sorted(watch.slowness.stragglers))
-        text += f"; the others wait for {names}"
+        text += f"; their peers wait for {names}"
     longest_s = max((rank.waited_s for rank in task.living_ranks.values()), default=0.0)
     if longest_s >= _MUCH_WAITING * average_s:
         # No rank is slow then: the cores of a node have other work.

@@ -154,5 +154,5 @@ def _judge(turn: Turn, task: TaskState, inspection: Inspection) -> Hang | None:
     )
     is_opaque = not any(rank.is_attached for rank in task.living_ranks.values())
     if hang is None and task.spec.is_command and (is_over or is_opaque):
-        return Hang({}, "its program does not say where it stands")
+        return Hang({}, "its program does not report its position")
     return hang

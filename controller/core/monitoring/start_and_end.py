@@ -167,7 +167,7 @@ def _lateness(turn: Turn, task: TaskState) -> str:
 
 def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang) -> None:
     """End ranks that others have left behind; nothing of theirs is missing."""
-    left = hang.reasons or dict.fromkeys(task.living_ranks, "lives on though it is done")
+    left = hang.reasons or dict.fromkeys(task.living_ranks, "has not exited although it is done")
     hang = Hang(left, hang.summary)
     tell_stall(turn, task, inspection, hang, "the generation has not ended")
     for evidence in hang_evidence(turn, task, inspection, hang, "the generation has not ended"):
@@ -178,7 +178,7 @@ def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Ha
             continue
         diagnosis = diagnose([evidence])
         assert diagnosis is not None, "a hang is conclusive"
-        why = "the others are done, so it is ended"
+        why = "its peers are done, so it is ended"
         name_fault(turn, incident, diagnosis, Handling("none", why))
         act(turn, incident)
     for number in hang.reasons:

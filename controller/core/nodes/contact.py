@@ -134,9 +134,9 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
             if is_listed or turn.at - missing_since < turn.policy.vanished_after_s:
                 continue
             if number in task.spares.ranks:
-                lose_spare(turn, task, number, f"{event.node} does not list it any more")
+                lose_spare(turn, task, number, f"{event.node} no longer lists it")
                 continue
-            summary = f"rank {number} has vanished: {event.node} does not list it any more"
+            summary = f"rank {number} has vanished: {event.node} no longer lists it"
             since, name = missing_since, task.spec.task
             evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
             note_broken(rank)
@@ -183,7 +183,7 @@ def await_node(turn: Turn, node: NodeState) -> None:
     node.inquiry.answers.clear()
     node.inquiry.open_probes.clear()
     if node.contact.condition is NodeCondition.HEALTHY:
-        _lose_sight(node, turn.at, "presumed training: the controller was away")
+        _lose_sight(node, turn.at, "presumed training: no controller was running")
     if node.contact.condition is NodeCondition.UNREACHABLE:
         node.contact.lost_contact_at = turn.at
         node.inquiry.judged_from = turn.at + turn.policy.takeover_grace_s
@@ -262,7 +262,7 @@ def _conclude(turn: Turn, node: NodeState) -> None:
         node.contact.note = judgement.reason
         if node.inquiry.asked_at is not None:
             node.inquiry.asked_at = None
-            text = f"the question is withdrawn: {judgement.reason}"
+            text = f"no decision needed any more: {judgement.reason}"
             turn.announce("info", "question_over", node.spec.node, text)
 
 
@@ -274,7 +274,7 @@ def _ask_operator(turn: Turn, node: NodeState) -> None:
     name = node.spec.node
     turn.announce(
         "warning", "question", name,
-        f"{node.contact.note}: say so by `unicron unreachable {name} --lost`, or `--wait`",
+        f"{node.contact.note}: decide by `unicron unreachable {name} --lost`, or `--wait`",
         silent_s=turn.at - node.contact.lost_contact_at,
     )  # fmt: skip
 

@@ -85,7 +85,7 @@ class _Others:
                 return self._explained(found, reason, num_vain, "the next best that has one")
             num_vain += tuple(self.best.assignments.values()) != sizes
         found, num_idle = self._leave_idle()
-        which = f"the best of {num_idle} workers less, as the next best was not found in time"
+        which = f"the best of {num_idle} workers less, since the search for the next best timed out"
         return self._explained(found, reason, num_vain, which)
 
     def _leave_idle(self) -> tuple[tuple[Division, Targets], int]:
@@ -117,5 +117,5 @@ class _Others:
             if size != decision.assignments[task]
         )
         more = f", like {num_vain} more" if num_vain else ""
-        why = f"{sizes} would be better and has no placement ({reason}){more}; {which}: {decision.why}"
+        why = f"{sizes} would be better, but has no placement ({reason}){more}; {which}: {decision.why}"
         return replace(decision, why=why), targets

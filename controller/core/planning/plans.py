@@ -107,7 +107,7 @@ def _drop_pending(turn: Turn) -> None:
     pending = turn.state.plans.pending()
     if pending:
         _become(turn, pending, PlanState.SUPERSEDED)
-        turn.announce("info", "plan", pending.name, "is superseded: nothing has to change any more")
+        turn.announce("info", "plan", pending.name, "is superseded: no change is needed any more")
 
 
 def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str]:

@@ -87,12 +87,12 @@ def park_what_moves(turn: Turn) -> None:
             continue
         # One that is blocked may have to go on with less than what is to stay.
         if needs_copies and (is_blocked or not keeps_state(task, target)):
-            note = f"stops to go on with {target.layout}"
+            note = f"stops, to continue with {target.layout}"
             stop(turn, task, is_graceful=True, intent="run", note=note)
             continue
         staying = set(_continues(task, target, task.living_ranks).values())
         if is_blocked or is_prepared(turn, task, target, staying):
-            note = f"parks to go on with {target.layout}"
+            note = f"parks, to continue with {target.layout}"
             halt(turn, task, at_boundary=True, completes_copies=needs_copies, note=note)
 
 
@@ -163,7 +163,8 @@ def _go_on_as_before(turn: Turn, task: TaskState) -> None:
     assert task.place is not None
     turn.announce(
         "warning", "copies", task.spec.task,
-        "not all state would stay: goes on as before, and then through a checkpoint on disk",
+        "move postponed: some of the state has no complete in-memory copy; training continues, and"
+        " the move will use a checkpoint on disk",
         generation=task.generation,
     )  # fmt: skip
     _regroup(turn, task, task.place)
@@ -271,7 +272,9 @@ def _decide(task: TaskState, goal: Target, continues: dict[int, int]) -> ResumeD
     if task.limits.unsupported:
         decision = decide(_parked(task), goal.layout, {}, excluded=("peer", "memory"))
         if task.spec.is_command:
-            return replace(decision, reason="restart: a command goes on from its own checkpoints")
+            return replace(
+                decision, reason="restart: a command task resumes from its own checkpoints"
+            )
         names = ", ".join(each.partition(": ")[0] for each in task.limits.unsupported)
         return replace(decision, reason=f"restart from disk: not in process with {names}")
     excluded: tuple[Source, ...] = ()

@@ -13,7 +13,7 @@ def take_unsupported(turn: Turn, task: TaskState, told: RankJoined | RankHalted)
     task.limits.unsupported = (*task.limits.unsupported, *new)
     turn.announce(
         "warning", "unsupported", task.spec.task,
-        "does not recover in process, its faults start all its processes anew from disk: "
+        "cannot recover in process: after a fault all its processes restart from disk: "
         + "; ".join(new),
         unsupported="; ".join(new),
     )  # fmt: skip

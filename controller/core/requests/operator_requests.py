@@ -104,7 +104,7 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
         turn.refuse(event.request_id, "nothing", f"{what} is not isolated")
         return
     if failed := [] if event.is_forced else _failed_checks(node, None if is_node else gpus):
-        text = f"{what} stays isolated: {'; '.join(failed)}; mend it, or force it"
+        text = f"{what} stays isolated: {'; '.join(failed)}; fix it, or use --force"
         turn.refuse(event.request_id, "unfit", text)
         return
     for slot in gpus:

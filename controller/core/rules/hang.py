@@ -36,7 +36,7 @@ _LEAST_TOLD_S: Final = 0.05
 _SILENT: Final = {
     "stopped": "stopped by a signal",
     "blocked": "blocked in the kernel",
-    "no answer": "lives and does not answer",
+    "no answer": "lives but does not answer",
 }
 
 

@@ -78,7 +78,7 @@ def judge(evidence: NodeEvidence, policy: Policy) -> Judgement:
     if evidence.advanced:
         return _presumed_training(evidence.advanced)
     if evidence.num_peers == 0:
-        return _judge_unseen(evidence, policy, "no other node is in contact to look at it")
+        return _judge_unseen(evidence, policy, "no other node is in contact to probe it")
     if "answered" in evidence.answers.values():
         return _judge_answering(evidence, policy)
     if evidence.has_open_probes:
@@ -91,7 +91,7 @@ def _judge_silent(evidence: NodeEvidence, policy: Policy) -> Judgement:
         return _judge_missing(evidence, policy)
     if evidence.suffering:
         return Judgement(is_lost=True, reason=f"out of contact, and {evidence.suffering}")
-    return _judge_unseen(evidence, policy, "its peer nodes could not look at it")
+    return _judge_unseen(evidence, policy, "its peer nodes could not probe it")
 
 
 def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:

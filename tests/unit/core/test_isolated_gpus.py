@@ -177,7 +177,7 @@ def test_nodes_without_room_for_a_group_are_left_idle_and_a_smaller_division_is_
     assert {worker.node for worker in task.placement} == {"n3", "n4"}
     plan = world.machine.state.plans.all[-1]
     assert plan.problem.num_workers == 6
-    assert plan.why.startswith("pairs 6 would be better and has no placement (the tensor-parallel")
+    assert plan.why.startswith("pairs 6 would be better, but has no placement (the tensor-parallel")
     assert "; the next best that has one: pairs shrinks 6 -> 4" in plan.why
 
 

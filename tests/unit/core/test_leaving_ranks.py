@@ -75,7 +75,7 @@ def test_copies_that_are_not_complete_cost_a_checkpoint_and_no_iteration(seed: i
     assert task(world, B).progress.num_rerun_iterations == 0
     if not set(pids(world, B)) & set(before):
         [warning] = [one for _, one in world.announcements if one.kind == "copies"]
-        assert "goes on as before" in warning.text
+        assert "training continues" in warning.text
         assert newest_start(world, B).resume.source == "disk"
         learned = {kind for kind, _ in task(world, B).transitions.experience.mean_s}
         assert "reattempt" not in learned, "waiting for copies is none"

@@ -70,7 +70,7 @@ def test_question_stands_while_peers_try_in_vain_to_look() -> None:
     hide(world, *NODES_OF_A)
     world.run(world.now + 2 * LIMIT_S)
     assert questions(world) == ["n1", "n2"]
-    assert "its peer nodes could not look at it" in node(world, "n1").contact.note
+    assert "its peer nodes could not probe it" in node(world, "n1").contact.note
 
 
 def test_question_stands_while_the_only_node_in_contact_comes_and_goes() -> None:

@@ -78,7 +78,7 @@ async def measure(controller: Controller, path: Path, *words: str) -> int:
         (measurement(MEASURED, SKIPPED), 0),
         (measurement(MEASURED, FAILED), 1),
         (measurement(SKIPPED), 1),
-        (measurement(MEASURED, SKIPPED, ended="gives way: P-1 waits for a decision"), 1),
+        (measurement(MEASURED, SKIPPED, ended="stopped: P-1 waits for a decision"), 1),
     ],
 )
 async def test_the_table_is_printed_and_the_exit_code_tells_whether_it_is_whole(

@@ -214,7 +214,7 @@ def _verdict(
         # ranks fit no nodes.
         return f"would give {rates}, but its ranks fit no nodes"
     if worth == best:
-        return "is worth the same, but changes sizes more, or loses the tie by name"
+        return "is worth as much, but changes more sizes, or loses the tie by name"
     if waf < best_waf:
         return f"gives {rates}"
     costs = (

@@ -366,7 +366,7 @@ def test_a_gap_that_its_limit_covers_is_no_hang_and_a_longer_one_starts_it_anew(
     assert cluster.of_kind(InspectRanks)[-1].nodes == NODES
     cluster.fire(InspectionOverdue)  # nobody has said where he stands, and nobody ever will
     [incident] = cluster.machine.state.incidents.all
-    assert incident.evidence[0].summary == "no iteration: its program does not say where it stands"
+    assert incident.evidence[0].summary == "no iteration: its program does not report its position"
     cluster.halt(0)
     cluster.halt(1)
     assert (incident.cause.status, incident.cause.action) == ("task_hang", "restart")

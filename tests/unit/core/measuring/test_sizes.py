@@ -227,7 +227,7 @@ def test_it_gives_way_to_a_plan_that_wants_its_workers() -> None:
     assert measured_ranks(world) == 4
     world.lose_node("n1")
     found = end(world)
-    assert found.ended.startswith("gives way: ")
+    assert found.ended.startswith("stopped: ")
     assert found.sizes[0].phase == "skipped"
     world.run_until(
         lambda: all(
@@ -245,7 +245,7 @@ def test_a_plan_that_waits_for_a_decision_ends_it_and_lets_none_begin() -> None:
     world.run(world.now + 3.0)
     world.lose_node("n1")
     world.run_until(lambda: world.machine.state.plans.pending() is not None)
-    assert end(world).ended == "gives way: P-1 waits for a decision"
+    assert end(world).ended == "stopped: P-1 waits for a decision"
     assert ask(world, 1).code == "pending"
     plan = world.machine.state.plans.pending()
     assert plan is not None
@@ -304,7 +304,7 @@ def test_a_rank_that_is_not_listed_after_a_loss_of_contact_has_vanished() -> Non
     world.cut(name, 4.0)
     found = end(world)
     assert found.sizes[0].phase == "failed"
-    assert found.sizes[0].reason == f"rank 1 has vanished: {name} does not list it any more"
+    assert found.sizes[0].reason == f"rank 1 has vanished: {name} no longer lists it"
 
 
 def test_iterations_that_do_not_come_end_the_size() -> None:
@@ -420,7 +420,7 @@ def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> N
     assert measured_ranks(world) == 2
     turn = Turn(state, world.machine.policy, cause=1, at=world.now)
     target = Target(start.layout, start.placement)
-    note = f"waits for the end of ranks that were measured on {start.placement[0]}"
+    note = f"waits for measured ranks to end on {start.placement[0]}"
     assert obstacle(turn, state.tasks[A], target) == note
     assert "2 idle worker(s)" in ask(world, 4).message
     ask(world, 2)  # the world asserts that no worker has two processes

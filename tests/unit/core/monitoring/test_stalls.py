@@ -138,7 +138,7 @@ def test_iterations_that_stay_late_are_not_told_to_be_well_again(world: World) -
     world.run(world.now + 60.0)
     [(_, ended)] = [each for each in told(world, "late_over") if each[1].source == A]
     assert ended.level == "warning"
-    assert "late iterations have become the usual ones: 1.40 s, 1.40 x before" in ended.text
+    assert "late iterations are the usual ones now: 1.40 s, 1.40 x before" in ended.text
 
 
 def test_a_regroup_while_iterations_are_late_does_not_make_them_well(world: World) -> None:

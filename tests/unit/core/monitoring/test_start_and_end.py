@@ -241,7 +241,7 @@ def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> 
     world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
     hang = incident(world)
     assert (hang.cause.global_rank, hang.cause.action) == (2, "none")
-    assert "the others are done" in hang.cause.reason
+    assert "its peers are done" in hang.cause.reason
     assert [item.kind for item in hang.evidence] == ["hang"]
     world.run(world.now + 1.0)
     assert hang.state is IncidentState.RESOLVED

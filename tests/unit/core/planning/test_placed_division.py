@@ -47,7 +47,7 @@ def test_the_next_best_takes_from_the_task_that_is_worth_the_least() -> None:
     decision, placed = divided([pairs("a", 2, 3e9), pairs("b", 2, 2e9)], [3, 3, 3])
     assert decision.problem.num_workers == 9
     assert placed == {"a": 4, "b": 2}
-    assert decision.why.startswith("b 4 would be better and has no placement (the tensor-parallel")
+    assert decision.why.startswith("b 4 would be better, but has no placement (the tensor-parallel")
     assert "; the next best that has one: a grows 2 -> 4 and b keeps 2" in decision.why
     assert ", like " not in decision.why
 
@@ -67,4 +67,6 @@ def test_where_too_many_divisions_have_no_placement_some_workers_stay_idle() -> 
     decision, placed = divided([pairs("a", 40, 3e9), pairs("b", 40, 2.9e9)], [3] * 40)
     assert sum(placed.values()) == 80
     assert "), like 255 more; " in decision.why
-    assert "the best of 39 workers less, as the next best was not found in time" in decision.why
+    assert (
+        "the best of 39 workers less, since the search for the next best timed out" in decision.why
+    )

@@ -156,7 +156,7 @@ def test_a_task_whose_settings_are_refused_is_held_at_once() -> None:
     assert (incident.cause.action, incident.state) == ("none", IncidentState.HELD)
     assert "ProgramError: bad batch" in incident.cause.reason
     [held] = [line for _, line in world.announcements if line.kind == "held"]
-    assert "mend them" in held.text
+    assert "fix them" in held.text
     trained_alone = task(world).progress.iteration + 3
     world.run_until(lambda: task(world).progress.iteration >= trained_alone)
 
