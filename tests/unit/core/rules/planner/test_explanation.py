@@ -40,7 +40,7 @@ def test_the_verdict_says_when_a_tie_was_broken() -> None:
     tasks = [plan_task(name, {1: 1.0}, 0) for name in (A, B)]
     first, *_ = explained(*tasks, num_workers=1, running_s=LONG_S).alternatives
     assert first.differs == {A: 0, B: 1}
-    assert first.verdict.startswith("is worth as much, but changes sizes more")
+    assert first.verdict.startswith("is worth as much, but changes more sizes")
 
 
 def test_a_better_division_is_said_to_have_no_placement() -> None:
