@@ -42,15 +42,13 @@ from nodeagent.protocol.messages import (
     Attach,
     CommandDone,
     FromAgent,
-    HaltRanksCommand,
     Heartbeat,
     InjectFault,
-    InspectRanksCommand,
+    OrderRanksCommand,
     ProbePeerCommand,
     Refuse,
     Report,
     StartRanksCommand,
-    StopRanksCommand,
     Welcome,
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -65,9 +63,7 @@ _LAST_BACKOFF_S: Final = 2.0
 
 _FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
 
-RankCommand = (
-    StartRanksCommand | HaltRanksCommand | StopRanksCommand | InspectRanksCommand | InjectFault
-)
+RankCommand = StartRanksCommand | OrderRanksCommand | InjectFault
 """Commands about one task's ranks."""
 
 

@@ -8,9 +8,9 @@ from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
     InjectFault,
+    OrderRanksCommand,
     ProbePeerCommand,
     StartRanksCommand,
-    StopRanksCommand,
 )
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -20,18 +20,21 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.orders import StopOrder
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, record_pids, until
 
 TASK = TaskId("gpt-a")
 
 
-def stop(command_id: str, generation: int, *, is_graceful: bool) -> StopRanksCommand:
-    return StopRanksCommand(
+def stop(command_id: str, generation: int, *, is_graceful: bool) -> OrderRanksCommand:
+    return OrderRanksCommand(
         command_id=command_id,
-        task=TASK,
-        generation=Generation(generation),
-        is_graceful=is_graceful,
+        order=StopOrder(
+            task=TASK,
+            generation=Generation(generation),
+            is_graceful=is_graceful,
+        ),
     )
 
 
