@@ -34,7 +34,7 @@ from controller.fleet.errors import (
     translated,
 )
 from controller.fleet.open_commands import OpenCommands, Subject
-from nodeagent.protocol.codec import Codec, LineSplitter, encode
+from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
@@ -205,14 +205,13 @@ class NodeLink:
             last_seq=self._last_seq,
         )
         writer.write(encode(attach))
-        splitter = LineSplitter()
+        received = MessageReader(_FROM_AGENT)
         while True:
             data = await self._read(reader)
             if not data:
                 raise TemporaryLinkError(f"the agent on {self.address.node} closed the session")
             self._last_message_at = self._clock.now()
-            for line in splitter.feed(data):
-                message = _FROM_AGENT.decode(line)
+            for message in received.feed(data):
                 if isinstance(message, Welcome):
                     self._writer = writer
                 self._take(message)

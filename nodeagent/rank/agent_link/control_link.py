@@ -22,7 +22,7 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import (
     AskStanding,
@@ -207,7 +207,7 @@ class ControlLink:
     def _serve(self, connection: socket.socket) -> None:
         with self._changed:
             self._is_hello_due = True
-        splitter = LineSplitter()
+        reader = MessageReader(self._codec)
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         poll.register(self._wait_end, select.POLLIN)
@@ -221,8 +221,8 @@ class ControlLink:
                 data = connection.recv(65536)
                 if not data:
                     return
-                for line in splitter.feed(data):
-                    self._take(self._codec.decode(line))
+                for message in reader.feed(data):
+                    self._take(message)
 
     def _send_pending(self, connection: socket.socket, last_sent_seq: int) -> int:
         with self._changed:
