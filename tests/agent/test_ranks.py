@@ -143,7 +143,8 @@ async def test_a_stop_of_single_ranks_spares_the_others_and_later_ones(node: Age
         spare = launch(Script(), global_rank=4, worker=1).model_copy(update={"prepares_for": 1})
         await controller.start_ranks(spare, command_id="prepare")
         await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
-        only = stop("only", 1, is_graceful=False).model_copy(update={"only": [4, 9]})
+        order = StopOrder(task=TASK, generation=Generation(1), is_graceful=False, only=(4, 9))
+        only = OrderRanksCommand(command_id="only", order=order)
         assert (await controller.do(only)).error is None
         exited = await controller.first(RankExited)
         assert (exited.global_rank, exited.signal) == (4, signal.SIGKILL)
