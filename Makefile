@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: help install dev demo test thorough lint prose format measure overhead detection phases quiet explore compare clean
+.PHONY: writers help install dev demo test thorough lint prose format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -59,6 +59,9 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 
 prose: $(VENV)/.dev ## Count sentences that are hard to read (ARGS="--list controller")
 	@$(BIN)/python tools/prose.py $(ARGS)
+
+writers: $(VENV)/.dev ## List the module that writes each record of the state (ARGS="--writes")
+	@$(BIN)/python tools/record_writers.py $(ARGS)
 
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .

@@ -2,11 +2,11 @@
 
 They have no task: no incident is opened for them and nothing of theirs is recovered. The first
 fault of a run is remembered as the reason why its size has failed;
-``controller.core.measuring.sizes`` draws the consequences after every event.
+``controller.core.measuring.sizes`` ends the run and begins the next one, after every event.
 """
 
 from controller.core.events import Observed
-from controller.core.instructions import StopRanks
+from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.monitoring.refinement import is_plausible
 from controller.core.rules.evidence import Evidence, evidence_of
 from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun
@@ -127,7 +127,6 @@ def _fail(run: MeasuredRun, evidence: Evidence) -> None:
     is_better = known is None or (evidence.is_conclusive and not known.is_conclusive)
     if is_better and run.size.phase in {"running", "failed"}:
         run.evidence = evidence
-        run.size.reason = evidence.summary
 
 
 def _take_commit(
@@ -157,6 +156,40 @@ def _limit_s(turn: Turn, run: MeasuredRun) -> float:
     longest_s = max(run.durations_s, default=0.0)
     start_s = spec.start_limit_s or policy.start_limit_s
     return max(start_s, spec.hang_limit_s, policy.stall_factor * longest_s)
+
+
+def judge_workers(turn: Turn, run: MeasuredRun) -> None:
+    """Let the run fail if one of its workers is lost or out of service."""
+    run.evidence = run.evidence or _why_unfit(turn, run)
+
+
+def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
+    """Return what speaks against a worker of the run.
+
+    Out of contact for a while it is presumed training.
+    """
+    for worker in run.living.values():
+        node = turn.state.nodes[worker.node]
+        if node.contact.condition is not NodeCondition.UNREACHABLE and not turn.state.can_use(
+            worker
+        ):
+            text = f"{worker} is lost or out of service"
+            return Evidence("contact", turn.at, turn.at, worker.node, run.task, None, text)
+    return None
+
+
+def end_ranks(turn: Turn, run: MeasuredRun) -> None:
+    """Have all ranks of the run killed."""
+    run.is_ending = True
+    turn.emit(DropRendezvous(turn.cause, run.task, run.generation))
+    send_stop(turn, run, run.nodes)
+
+
+def leave_unreachable(turn: Turn, run: MeasuredRun) -> None:
+    """Wait for no rank on a node out of contact."""
+    for number, worker in list(run.living.items()):
+        if turn.state.nodes[worker.node].contact.condition is not NodeCondition.HEALTHY:
+            del run.living[number]
 
 
 def send_stop(turn: Turn, run: MeasuredRun, nodes: tuple[NodeId, ...]) -> None:

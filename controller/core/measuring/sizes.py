@@ -16,14 +16,17 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from controller.core.events import MeasurementRequested
-from controller.core.instructions import DropRendezvous, RecordIterations, StartRanks
-from controller.core.measuring.measured_ranks import expect_iteration, send_stop
+from controller.core.instructions import RecordIterations, StartRanks
+from controller.core.measuring.measured_ranks import (
+    end_ranks,
+    expect_iteration,
+    judge_workers,
+    leave_unreachable,
+)
 from controller.core.monitoring.refinement import work_per_iteration
 from controller.core.planning.problem import Available
-from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Placement, Unplaceable, place
 from controller.core.state.measurement import MeasuredRun, MeasuredSize, Measurement
-from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskSpec, TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import Generation, TaskId
@@ -131,37 +134,20 @@ def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
     """
     if not run.is_ending:
         if not measurement.ended:
-            run.evidence = run.evidence or _why_unfit(turn, run)
+            judge_workers(turn, run)
         is_enough = len(run.durations_s) >= measurement.num_iterations
         if not (run.evidence or is_enough or measurement.ended):
             return True
         _end_run(turn, measurement, run)
-    for number, worker in list(run.living.items()):
-        if turn.state.nodes[worker.node].contact.condition is not NodeCondition.HEALTHY:
-            del run.living[number]
+    elif run.size.phase == "failed" and run.evidence is not None:
+        run.size.reason = run.evidence.summary  # a cause may be reported after its echo
+    leave_unreachable(turn, run)
     return bool(run.living)
-
-
-def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
-    """Return what speaks against a worker of the run.
-
-    Out of contact for a while it is presumed training.
-    """
-    for worker in run.living.values():
-        node = turn.state.nodes[worker.node]
-        if node.contact.condition is not NodeCondition.UNREACHABLE and not turn.state.can_use(
-            worker
-        ):
-            text = f"{worker} is lost or out of service"
-            return Evidence("contact", turn.at, turn.at, worker.node, run.task, None, text)
-    return None
 
 
 def _end_run(turn: Turn, measurement: Measurement, run: MeasuredRun) -> None:
     """Kill the ranks, and keep what they have shown."""
-    run.is_ending = True
-    turn.emit(DropRendezvous(turn.cause, run.task, run.generation))
-    send_stop(turn, run, run.nodes)
+    end_ranks(turn, run)
     size, task = run.size, turn.state.tasks[measurement.task]
     if run.evidence is not None:
         _leave_out(turn, measurement, size, "failed", run.evidence.summary)

@@ -19,7 +19,10 @@ from nodeagent.protocol.ids import NodeId, TaskId
 
 @dataclass(slots=True)
 class ClusterState:
-    """The whole. Only a rehearsal adds nodes, or changes a task's spec, on a copy."""
+    """The whole.
+
+    Its own fields are written by ``rehearsal`` only, which adds nodes to a copy.
+    """
 
     nodes: dict[NodeId, NodeState]
     tasks: dict[TaskId, TaskState]

@@ -43,7 +43,10 @@ class Recovery:
 
 @dataclass(slots=True)
 class Incident:
-    """One fault from its first trace to its cure. Its own fields: ``incidents.incident_log``."""
+    """One fault from its first trace to its cure.
+
+    Its own fields are written by ``incidents.incident_log``.
+    """
 
     name: str
     task: TaskId | None

@@ -22,7 +22,10 @@ NUM_WARM_UP: Final = 2
 
 @dataclass(slots=True)
 class MeasuredSize:
-    """One size of a measurement; ``reason`` says why it was left out, or failed."""
+    """One size of a measurement; ``reason`` says why it was left out, or failed.
+
+    Written by ``measuring.sizes``.
+    """
 
     workers: int
     layout: Layout
@@ -35,7 +38,7 @@ class MeasuredSize:
 
 @dataclass(slots=True)
 class MeasuredRun:
-    """The ranks of the size that is being measured.
+    """The ranks of the size that is being measured. Written by ``measuring.measured_ranks``.
 
     Attributes:
         task: Name that they run under: no task has it, and no file.
@@ -79,7 +82,7 @@ class MeasuredRun:
 
 @dataclass(slots=True)
 class Measurement:
-    """The one that runs, or the newest.
+    """The one that runs, or the newest. Written by ``measuring.sizes``.
 
     Attributes:
         name: Distinct in the run of the cluster.

@@ -1,4 +1,4 @@
-"""What the core remembers of one rank. The one writer is ``lifecycle.rank_records``."""
+"""What the core remembers of one rank."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,10 @@ from nodeagent.protocol.regroup import Position, RankRef
 
 @dataclass(slots=True)
 class RankState:
-    """One rank of the task's present generation, or a spare beside it."""
+    """One rank of the task's present generation, or a spare beside it.
+
+    Written by ``lifecycle.rank_records``.
+    """
 
     worker: Worker
     is_alive: bool = True

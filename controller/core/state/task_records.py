@@ -1,6 +1,6 @@
 """The records that a task is made of. Each has one writing module, which its docstring names.
 
-Everybody may read them. ``tests/unit/core/test_one_writer.py`` holds the table of writers.
+Everybody may read them. ``tests/unit/core/test_one_writer.py`` holds the rule.
 """
 
 from dataclasses import dataclass, field

@@ -45,9 +45,7 @@ class Watch:
     """One generation of a task under watch. Written by ``monitoring.task_watch``."""
 
     pace: Pace = field(default_factory=Pace)
-    """Also written by ``monitoring.task_watch``."""
     levels: Levels = field(default_factory=Levels)
-    """Written by ``monitoring.divergence``."""
     slowness: Slowness = field(default_factory=Slowness)
     committed_at: float | None = None
     """When the newest iteration of the generation was committed, by the clock of its node."""
