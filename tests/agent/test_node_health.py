@@ -40,10 +40,16 @@ def append(path: Path, text: str | bytes) -> None:
         file.write(text if isinstance(text, bytes) else text.encode())
 
 
-def messages(controller: FakeController) -> list[NodeFinding]:
-    observations = [report.observation for report in controller.reports]
-    findings = [one for one in observations if isinstance(one, NodeFinding)]
-    return [one for one in findings if one.probe == "kernel log"]
+async def messages(controller: FakeController, count: int) -> list[NodeFinding]:
+    """Wait for ``count`` findings of the kernel log, and return them."""
+
+    def found() -> list[NodeFinding] | None:
+        observations = [report.observation for report in controller.reports]
+        findings = [one for one in observations if isinstance(one, NodeFinding)]
+        in_kernel_log = [one for one in findings if one.probe == "kernel log"]
+        return in_kernel_log if len(in_kernel_log) == count else None
+
+    return await until(found, f"{count} findings of the kernel log")
 
 
 async def test_kernel_log_is_followed_while_it_is_rotated(
@@ -51,7 +57,7 @@ async def test_kernel_log_is_followed_while_it_is_rotated(
 ) -> None:
     async with node.controller() as controller:
         append(kernel_log, b"\xff\xfe rubbish\n" + b"x" * 90_000 + b"\n" + XID.encode())
-        await until(lambda: len(messages(controller)) == 1, "the first finding")
+        await messages(controller, 1)
         # All of it comes between two looks.
         assert node.process is not None
         node.process.send_signal(signal.SIGSTOP)
@@ -59,11 +65,10 @@ async def test_kernel_log_is_followed_while_it_is_rotated(
         append(kernel_log.with_suffix(".1"), LINK_DOWN)
         append(kernel_log, "[ 949.0] usb 1-1: new high-speed USB device\n" + DISK)
         node.process.send_signal(signal.SIGCONT)
-        await until(lambda: len(messages(controller)) == 2, "findings of both files")
+        await messages(controller, 2)
         os.truncate(kernel_log, 0)
         append(kernel_log, XID.replace("3b:00", "5d:00"))
-        await until(lambda: len(messages(controller)) == 3, "a finding of the truncated file")
-        found = messages(controller)
+        found = await messages(controller, 3)
         assert found[0].subject == "PCI 0000:3b:00"
         assert LINK_DOWN.strip() in found[1].text
         assert DISK.strip() in found[1].text
@@ -81,14 +86,13 @@ async def test_finding_is_kept_for_a_controller_that_is_away(
         "the finding in the agent's log",
     )
     async with node.controller() as controller:
-        await until(lambda: len(messages(controller)) == 1, "the finding")
+        await messages(controller, 1)
 
 
 async def test_agent_says_what_its_probes_do(node: AgentNode, kernel_log: Path) -> None:
     probes = ("gpu", "disk", "memory", "network", "kernel log")
     await until(lambda: all(f"probe={probe} " in node.log for probe in probes), "a line of each")
-    status = node.status()
-    assert status is not None
+    status = await node.status()
     assert status.probes.keys() == set(probes)
     assert status.probes["kernel log"] == f"follows {kernel_log}"
     assert "/dev/shm" in status.probes["disk"]
@@ -99,7 +103,7 @@ async def test_kill_that_the_kernel_log_explains_is_one_for_memory(
 ) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script()), launch(Script(), global_rank=1, worker=1))
-        await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
+        await controller.reported(RankStarted, 2)
         pids = record_pids(node)
         victim, other = pids["gpt-a.1.0"], pids["gpt-a.1.1"]
         append(
@@ -107,13 +111,11 @@ async def test_kill_that_the_kernel_log_explains_is_one_for_memory(
         )
         for pid in (victim, other):
             os.kill(pid, signal.SIGKILL)
-        await until(lambda: len(controller.observed(RankExited)) == 2, "both exits")
-        ends = {
-            one.pid: (one.signal, one.is_out_of_memory) for one in controller.observed(RankExited)
-        }
+        exits = await controller.reported(RankExited, 2)
+        ends = {one.pid: (one.signal, one.is_out_of_memory) for one in exits}
         assert ends == {victim: (signal.SIGKILL, True), other: (signal.SIGKILL, False)}
-        await until(lambda: len(messages(controller)) == 1, "the finding")
-        assert str(victim) in messages(controller)[0].text
+        [finding] = await messages(controller, 1)
+        assert str(victim) in finding.text
 
 
 async def test_agent_of_a_node_without_such_a_file_waits_for_it(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ async def test_agent_of_a_node_without_such_a_file_waits_for_it(tmp_path: Path) 
         await until(lambda: "No such file" in node.log, "the reason in the agent's log")
         async with node.controller() as controller:
             append(path, XID)
-            await until(lambda: len(messages(controller)) == 1, "the finding")
+            await messages(controller, 1)
     finally:
         node.remove()
 

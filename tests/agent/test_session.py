@@ -16,20 +16,13 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted, RankStarted
 from nodeagent.protocol.rendezvous import StoreReply
 from tests.fakes.fake_rank import Script, launch
-from tests.fakes.node import LIMIT_S, NODE, AgentNode, record_pids, until
-
-
-def num_unacknowledged(node: AgentNode) -> int | None:
-    """Return how many reports the agent keeps; None if it does not say so in time."""
-    status = node.status()
-    return None if status is None else status.num_unacknowledged
+from tests.fakes.node import LIMIT_S, NODE, AgentNode, num_unacknowledged, record_pids, until
 
 
 async def test_welcome_and_heartbeats_follow_attach(node: AgentNode) -> None:
     async with node.controller() as controller:
         welcome = await controller.welcome()
-        status = node.status()
-        assert status is not None
+        status = await node.status()
         assert (welcome.node, welcome.num_workers, welcome.ranks) == (NODE, 2, [])
         assert (welcome.pid, welcome.agent_id) == (status.pid, status.agent_id)
         beat = await controller.heartbeat(lambda beat: beat.is_template_ready)
@@ -116,7 +109,7 @@ async def test_whatever_arrives_ends_its_own_connection_and_is_one_line(
             stranger.connect(str(node.state_dir / name))
             stranger.sendall(line + b"\n")
             assert stranger.recv(1) == b"", line[:80]
-    assert node.status() is not None
+    await node.status()
     told = [line for line in node.log.splitlines() if "connection closed: " in line]
     assert len(told) == len(nonsense())
     assert "Traceback" not in node.log
@@ -129,7 +122,7 @@ async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:
         await until(lambda: len(controller.reports) == 7, "start, 5 iterations, exit")
         controller.send(Acknowledge(seq=3))
         controller.send(StopRanksCommand(command_id="s", task="x", generation=1, is_graceful=False))  # type: ignore[arg-type]
-        await until(lambda: num_unacknowledged(node) == 4, "3 reports are dropped")
+        await until(lambda: num_unacknowledged(node.state_dir) == 4, "3 reports are dropped")
         told = controller.reports
     async with node.controller(last_seq=5) as controller:
         assert (await controller.welcome()).first_seq == 4
@@ -162,12 +155,10 @@ async def test_rendezvous_call_is_relayed_and_repeated_after_a_reconnect(
     rank = launch(Script(store_key="address"))
     async with node.controller() as controller:
         await controller.start_ranks(rank)
-        await until(lambda: bool(controller.store_calls), "the rank's call")
-        call = controller.store_calls[0]
+        call = (await until(lambda: controller.store_calls, "the rank's call"))[0]
         assert (call.operation, call.keys, call.task) == ("get", ["address"], "gpt-a")
     async with node.controller() as controller:
-        await until(lambda: bool(controller.store_calls), "the same call again")
-        assert controller.store_calls == [call]
+        assert await until(lambda: controller.store_calls, "the same call again") == [call]
         controller.send(StoreReply(call_id=call.call_id, value="42"))
         assert (await controller.first(CheckpointSaved)).num_bytes == 42
 
@@ -175,8 +166,7 @@ async def test_rendezvous_call_is_relayed_and_repeated_after_a_reconnect(
 async def test_rendezvous_call_survives_the_agent(node: AgentNode) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(store_key="address")))
-        await until(lambda: bool(controller.store_calls), "the rank's call")
-        call = controller.store_calls[0]
+        call = (await until(lambda: controller.store_calls, "the rank's call"))[0]
     node.kill()
     await node.start()
     async with node.controller() as controller:

@@ -15,8 +15,9 @@ from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from tests.campaigns.matrix import fault_at, second_at
 from tests.fakes.fault_points import Fault, lingering
+from tests.fakes.process_states import is_stopped
 from tests.fakes.rank_host import RankHost, rank_host
-from tests.fakes.rank_task import RankTask, is_stopped
+from tests.fakes.rank_task import RankTask
 from tests.fakes.whole_parameters import read_parameters, relative_difference
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
