@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -62,6 +63,12 @@ def processes_under(directory: Path) -> list[psutil.Process]:
         if process.pid != os.getpid() and any(str(directory) in word for word in words):
             found.append(process)
     return found
+
+
+def events_of(log: Path) -> list[Any]:
+    """Return the events in an event log that a controller may still write: whole lines only."""
+    lines = log.read_text().split("\n")[:-1] if log.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:

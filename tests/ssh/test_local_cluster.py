@@ -192,8 +192,9 @@ async def test_a_lost_node_is_dead_in_every_process_and_stays_dead(cluster: Loca
         connection.create_process("while :; do /bin/true & done"),
     ):
         # Listener, daemon and its child, the loop.
-        await until(lambda: len(cluster.pids(lost)) >= 4, "the loop runs")
-        pids = cluster.pids(lost)
+        pids = await until(
+            lambda: pids if len(pids := cluster.pids(lost)) >= 4 else None, "the loop runs"
+        )
         assert daemons[0].pid in pids
         await cluster.lose_node(lost)
         assert cluster.pids(lost) == []

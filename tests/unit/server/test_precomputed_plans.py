@@ -10,6 +10,7 @@ from controller.core.rules.planner.lookup import LookupTable, Outlook, look_ahea
 from controller.server.precomputed_plans import PrecomputedPlans
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
+from tests.fakes.polling import PolledT
 from tests.fakes.world import World
 
 
@@ -30,12 +31,14 @@ class Watched:
         self.notes.append(text)
         self.changes.set()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], PolledT | None]) -> PolledT:
+        """Wait until ``condition`` returns a true value, and return that value."""
         self.news.set()
         async with asyncio.timeout(30):
-            while not condition():
+            while not (found := condition()):
                 await self.changes.wait()
                 self.changes.clear()
+            return found
 
 
 @pytest.fixture
@@ -77,9 +80,7 @@ async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
     watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
     plan = watched.world.machine.state.plans.all[0]
     key = plan.name, plan.revision
-    await watched.until(lambda: key in watched.precomputed_plans.explanations)
-    explanation = watched.precomputed_plans.explanations[key]
-    assert explanation is not None
+    explanation = await watched.until(lambda: watched.precomputed_plans.explanations.get(key))
     assert {each.name for each in explanation.terms} == set(plan.changes)
     assert explanation.alternatives
     assert NodeId("n1") in plan.isolated_nodes
