@@ -11,6 +11,7 @@ from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.observations import RankExited, RankStarted
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, FakeController, record_pids, until
+from tests.fakes.text_files import append
 
 XID = "[ 812.4] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
 LINK_DOWN = "[ 900.1] mlx5_core 0000:5e:00.0 eth2: Link down\n"
@@ -33,11 +34,6 @@ async def node(kernel_log: Path) -> AsyncIterator[AgentNode]:
         yield node
     finally:
         node.remove()
-
-
-def append(path: Path, text: str | bytes) -> None:
-    with path.open("ab") as file:
-        file.write(text if isinstance(text, bytes) else text.encode())
 
 
 async def messages(controller: FakeController, count: int) -> list[NodeFinding]:

@@ -5,18 +5,15 @@ left of it.
 """
 
 import contextlib
-import os
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.api.client import ask, connect
+from controller.api.client import ask
 from controller.api.wire import ApprovePlan, RunDrill
-from tests.fakes.demo_runs import PATIENT, command, is_served
+from tests.fakes.demo_runs import PATIENT, served_demo, view_at
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -53,8 +50,7 @@ class Demo:
 
     def view(self) -> Any:  # noqa: ANN401 - a view
         """Return the cluster as it is now."""
-        with connect(self.socket) as connection:
-            return next(connection.views())
+        return view_at(self.socket)
 
     def view_when(self, condition: Callable[[Any], bool], limit_s: float) -> Any:  # noqa: ANN401 - a view
         """Wait for a view for which ``condition`` holds, and return that view."""
@@ -82,19 +78,12 @@ def running(file: Path, directory: Path, *, nodes: int, workers: int) -> Iterato
     """A demo of ``nodes`` with ``workers`` each."""
     socket, settings = directory / "api.sock", file.with_name("settings.toml")
     settings.write_text(PATIENT)
-    words = command(
+    words = (
         "--tasks", str(file), "--nodes", str(nodes), "--workers-per-node", str(workers),
-        "--headless", "--iterations", "100000", "--serve", str(socket),
         "--settings", str(settings),
     )  # fmt: skip
-    environment = {**os.environ, "TMPDIR": str(directory)}
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: is_served(socket), limit_s=60)
+    with served_demo(socket, directory, *words):
         yield Demo(socket)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
 
 
 def tasks_with(path: Path, pp: int, dp: int) -> Path:

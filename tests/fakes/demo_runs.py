@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import psutil
 
 from controller.api.client import NoControllerError, connect
+from tests.fakes.polling import wait_until
 
 RUN_LIMIT_S = 170.0
 PATIENT = """\
@@ -35,6 +38,12 @@ class DemoRun:
     log: list[Record]
     """The JSON lines of ``log.jsonl`` beside the event log, where the run was to write it."""
 
+    @property
+    def incidents(self) -> list[Any]:
+        """The incidents of the run, as its outcome lists them."""
+        found: Any = self.outcome["incidents"]
+        return list(found)
+
     def of_kind(self, kind: str) -> list[Record]:
         """Return the event log's lines of one kind."""
         return [event for event in self.events if event["kind"] == kind]
@@ -50,6 +59,30 @@ def is_served(socket: Path) -> bool:
     with contextlib.suppress(NoControllerError), connect(socket):
         return True
     return False
+
+
+def view_at(socket: Path) -> Any:  # noqa: ANN401 - a view
+    """Return the cluster as the controller shows it now."""
+    with connect(socket) as connection:
+        return next(connection.views())
+
+
+@contextlib.contextmanager
+def served_demo(
+    socket: Path, directory: Path, *arguments: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a demo that serves ``socket`` until the block ends; its files are in ``directory``."""
+    process = subprocess.Popen(
+        command("--headless", "--iterations", "100000", "--serve", str(socket), *arguments),
+        env={**os.environ, "TMPDIR": str(directory)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: is_served(socket), limit_s=60)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
 
 
 def processes_under(directory: Path) -> list[psutil.Process]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,6 @@ from tests.fakes.fleet_recorder import (
     without_template,
     write_python,
 )
-from tests.fakes.local_nodes import no_leftovers
 from tests.fakes.node import num_unacknowledged, status_of, until
 
 pytestmark = pytest.mark.ssh
@@ -62,12 +61,6 @@ RANK = RankRef(generation=G1, global_rank=0)
 N1, N2 = NodeId("n1"), NodeId("n2")
 FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
 VERSION = build_bundle().version
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    with no_leftovers():
-        yield
 
 
 @pytest.fixture

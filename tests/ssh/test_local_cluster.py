@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,18 +18,12 @@ from controller.localcluster.process_tree import Process, find_process, is_runni
 from controller.localcluster.ssh.login import log_in
 from controller.localcluster.ssh.openssh import OpenSsh
 from nodeagent.protocol.ids import NodeId
-from tests.fakes.local_nodes import ask_through, no_leftovers, run_daemon, run_on
+from tests.fakes.local_nodes import ask_through, run_daemon, run_on
 from tests.fakes.node import until
 
 pytestmark = [pytest.mark.ssh, pytest.mark.asyncio(loop_scope="module")]
 needs_openssh = pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed")
 KINDS = [pytest.param(ServerKind.OPENSSH, marks=needs_openssh), ServerKind.ASYNCSSH]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    with no_leftovers():
-        yield
 
 
 @pytest_asyncio.fixture(params=KINDS, loop_scope="module")

@@ -17,6 +17,7 @@ from controller.core.cluster_spec import spec_of
 from controller.plan.questions import answer
 from controller.store.run_file import decode_spec
 from tests.fakes import cluster_views
+from tests.fakes.api_server import running_server
 from tests.fakes.clusters import demo_machine
 from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
@@ -169,11 +170,8 @@ async def served(world: World, path: Path) -> AsyncIterator[None]:
             group.create_task(reply(command))
 
         server = ApiServer("world", lambda: cluster_views.waiting(0.0), take)
-        service = group.create_task(server.run(path))
-        while not path.exists():  # noqa: ASYNC110, ASYNC240 - it appears at the task's first step
-            await asyncio.sleep(0)
-        yield
-        service.cancel()
+        async with running_server(server, path):
+            yield
 
 
 async def cli(*words: str) -> tuple[int, str, str]:

@@ -58,7 +58,7 @@ async def test_plans_for_what_comes_next_are_there_once_the_cluster_is_quiet(
     await watched.until(lambda: precomputed_plans.prepared.is_current)
     assert machine.table.divisions == look_ahead(machine.outlook()).divisions
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: machine.state.plans.pending() is not None)
+    watched.world.run_until(machine.state.plans.pending)
     assert (precomputed_plans.prepared.num_found, precomputed_plans.prepared.num_missed) == (1, 0)
 
 
@@ -67,7 +67,7 @@ async def test_the_table_follows_the_cluster_and_keeps_count(watched: Watched) -
     await watched.until(lambda: precomputed_plans.prepared.is_current)
     before = machine.table
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: machine.state.plans.pending() is not None)
+    watched.world.run_until(machine.state.plans.pending)
     await watched.until(
         lambda: machine.table is not before and precomputed_plans.prepared.is_current
     )
@@ -77,8 +77,7 @@ async def test_the_table_follows_the_cluster_and_keeps_count(watched: Watched) -
 
 async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
-    plan = watched.world.machine.state.plans.all[0]
+    plan = watched.world.run_until(watched.world.machine.state.plans.pending)
     key = plan.name, plan.revision
     explanation = await watched.until(lambda: watched.precomputed_plans.explanations.get(key))
     assert {each.name for each in explanation.terms} == set(plan.changes)
@@ -90,7 +89,7 @@ async def test_a_table_is_not_current_once_the_cluster_has_changed(watched: Watc
     precomputed_plans = watched.precomputed_plans
     await watched.until(lambda: precomputed_plans.prepared.is_current)
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
+    watched.world.run_until(watched.world.machine.state.plans.pending)
     await watched.until(lambda: not precomputed_plans.prepared.is_current)
 
 
@@ -108,7 +107,7 @@ async def test_a_plan_is_explained_while_a_table_is_being_built(
     watched.news.set()
     assert await asyncio.to_thread(has_begun.wait, 30)
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
+    watched.world.run_until(watched.world.machine.state.plans.pending)
     await watched.until(lambda: bool(watched.precomputed_plans.explanations))
     assert not watched.precomputed_plans.prepared.is_current
     may_end.set()
@@ -123,7 +122,7 @@ async def test_a_fault_of_ours_is_noted_and_ends_nothing(
     monkeypatch.setattr("controller.server.precomputed_plans.look_ahead", fail)
     monkeypatch.setattr("controller.server.precomputed_plans.explain", fail)
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
+    watched.world.run_until(watched.world.machine.state.plans.pending)
     await watched.until(lambda: len(watched.notes) == 2)
     assert {note.partition(",")[0] for note in watched.notes} == {
         "P-1 can't be explained",

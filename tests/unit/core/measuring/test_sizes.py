@@ -240,7 +240,7 @@ def test_a_plan_that_waits_for_a_decision_ends_it_and_lets_none_begin() -> None:
     ask(world, 4, num=100)
     world.run(world.now + 3.0)
     world.lose_node("n1")
-    world.run_until(lambda: world.machine.state.plans.pending() is not None)
+    world.run_until(world.machine.state.plans.pending)
     assert end(world).ended == "stopped: P-1 waits for a decision"
     assert ask(world, 1).code == "pending"
     approve_next(world)

@@ -479,8 +479,7 @@ def test_stages_of_two_broken_replicas_go_on_as_one() -> None:
     trained(world, 10)
     assert task(world).layout == Layout(pp=2)
     assert set(pids(world)) == {before[1], before[2]}
-    [plan] = [p for p in world.machine.state.plans.all if p.state is PlanState.PENDING]
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    plan = approve_next(world)
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert set(pids(world)) == {before[1], before[2]}
     assert task(world).progress.num_rerun_iterations == 0
@@ -497,7 +496,6 @@ def test_before_a_change_of_layout_the_state_that_is_left_is_saved(num_after: in
     nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
     for number in (0, 3):  # stage 0 of a replica, stage 1 of the other
         world.lose_node(nodes[number])
-    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     approve_next(world)
     world.run_until(lambda: task(world).layout == Layout(dp=num_after))
     trained(world, 44)
@@ -512,8 +510,7 @@ def test_without_any_rank_of_a_stage_the_others_stay_parked_until_the_operator_d
         world.lose_node(name)
     world.run(world.now + 20.0)
     assert task(world).lifecycle.phase is TaskPhase.PARKING
-    [plan] = [p for p in world.machine.state.plans.all if p.state is PlanState.PENDING]
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    plan = approve_next(world)
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert task(world).layout == Layout(pp=2)
 
@@ -598,7 +595,6 @@ def test_a_task_comes_to_the_end_of_a_long_iteration_before_it_is_divided_anew()
     trained(world, task(world).progress.iteration + 4)
     world.run(world.now + 5.0)
     world.restore_node("n4")
-    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     approve_next(world)
     world.run_until(lambda: task(world).layout == Layout(pp=2, dp=2), limit_s=900)
     assert task(world).progress.num_rerun_iterations == 0
