@@ -119,15 +119,14 @@ async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:
     async with node.controller() as controller:
         controller.acknowledges = False
         await controller.start_ranks(launch(Script(num_iterations=5)))
-        await until(lambda: len(controller.reports) == 7, "start, 5 iterations, exit")
+        await controller.first_reports(7)  # start, 5 iterations, exit
         controller.send(Acknowledge(seq=3))
         controller.send(StopRanksCommand(command_id="s", task="x", generation=1, is_graceful=False))  # type: ignore[arg-type]
         await until(lambda: num_unacknowledged(node.state_dir) == 4, "3 reports are dropped")
         told = controller.reports
     async with node.controller(last_seq=5) as controller:
         assert (await controller.welcome()).first_seq == 4
-        await until(lambda: len(controller.reports) == 2, "what it has not seen")
-        assert controller.reports == told[5:]
+        assert await controller.first_reports(2) == told[5:]
 
 
 async def test_other_run_begins_anew_and_silences_the_ranks_of_the_former(
@@ -205,7 +204,6 @@ async def test_slow_controller_gets_every_report_in_order(node: AgentNode) -> No
     async with node.controller() as controller:
         script = Script(period_s=0.0, num_iterations=3000)
         await controller.start_ranks(launch(script))
-        await until(lambda: len(controller.reports) == 3002, "all reports")
-        seqs = [report.seq for report in controller.reports]
+        seqs = [report.seq for report in await controller.first_reports(3002)]
         assert seqs == list(range(1, 3003))
         assert any(isinstance(message, Heartbeat) for message in controller.messages)

@@ -103,6 +103,12 @@ class FakeController:
     def reports(self) -> list[Report]:
         return [message for message in self.messages if isinstance(message, Report)]
 
+    async def first_reports(self, count: int) -> list[Report]:
+        """Wait until ``count`` reports came, and return all that came."""
+        return await until(
+            lambda: found if len(found := self.reports) >= count else None, f"{count} reports"
+        )
+
     def observed(self, kind: type[ObservationT]) -> list[ObservationT]:
         observations = [report.observation for report in self.reports]
         return [observation for observation in observations if isinstance(observation, kind)]
