@@ -7,13 +7,11 @@ from controller.core.instructions import (
     Announce,
     AnswerRequest,
     CarryOutDrill,
-    HaltRanks,
-    InspectRanks,
     ProbeNode,
     RecordIterations,
-    StopRanks,
 )
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall
 
@@ -25,16 +23,8 @@ class Fleet(Protocol):
         """Start ranks on ``node``, or resume parked ranks, all of one task and generation."""
         ...
 
-    def halt_ranks(self, instruction: HaltRanks) -> None:
-        """Park a task's ranks on the nodes that the instruction names."""
-        ...
-
-    def stop_ranks(self, instruction: StopRanks) -> None:
-        """Stop a task's ranks on the nodes that the instruction names."""
-        ...
-
-    def inspect_ranks(self, instruction: InspectRanks) -> None:
-        """Inspect a task's ranks on the nodes that the instruction names."""
+    def order_ranks(self, nodes: tuple[NodeId, ...], order: RankOrder) -> None:
+        """Have the agents of these nodes carry out ``order``."""
         ...
 
     def probe(self, instruction: ProbeNode) -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 from controller.core.rules.placement import Placement, Worker
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.orders import HaltOrder, InspectOrder, StopOrder
 from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
 
@@ -61,36 +62,20 @@ class StartRanks:
 
 @dataclass(frozen=True, slots=True)
 class HaltRanks:
-    """Park the task's ranks of ``generation`` on these nodes.
-
-    ``broken`` are the global ranks that answer nobody in this generation any more: they are lost,
-    can't go on, or have parked and left others of their replica waiting. With ``at_boundary`` the
-    running iteration is finished first, and with ``completes_copies`` its in-memory checkpoints are
-    complete when the ranks park, if they can be.
-    """
+    """Have ranks on these nodes park."""
 
     cause: int
-    task: TaskId
-    generation: Generation
     nodes: tuple[NodeId, ...]
-    broken: tuple[int, ...]
-    at_boundary: bool
-    completes_copies: bool = False
+    order: HaltOrder
 
 
 @dataclass(frozen=True, slots=True)
 class StopRanks:
-    """End the task's ranks of ``generation`` and older on these nodes.
-
-    With ``only``, just those.
-    """
+    """Have ranks on these nodes ended."""
 
     cause: int
-    task: TaskId
-    generation: Generation
     nodes: tuple[NodeId, ...]
-    is_graceful: bool
-    only: tuple[int, ...] = ()
+    order: StopOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +99,11 @@ class PrepareSpares:
 
 @dataclass(frozen=True, slots=True)
 class InspectRanks:
-    """Have these nodes look where the task's ranks of ``generation`` stand; times are seconds.
-
-    Each rank comes back as ``RankInspected``, unless it ends meanwhile.
-    """
+    """Have the agents of these nodes report where ranks stand. A rank may end before that."""
 
     cause: int
-    task: TaskId
-    generation: Generation
     nodes: tuple[NodeId, ...]
-    answer_limit_s: float
-    limit_s: float
+    order: InspectOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class ReplicaPeersOverdue:
 
     task: TaskId
     generation: Generation
-    kind: Literal["mates_overdue"] = "mates_overdue"
+    kind: Literal["replica_peers_overdue"] = "replica_peers_overdue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SparesOverdue:
 
     task: TaskId
     generation: Generation
-    kind: Literal["prepare_overdue"] = "prepare_overdue"
+    kind: Literal["spares_overdue"] = "spares_overdue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class InspectionDue:
 
     task: TaskId
     generation: Generation
-    kind: Literal["look_due"] = "look_due"
+    kind: Literal["inspection_due"] = "inspection_due"
 
 
 @dataclass(frozen=True, slots=True)

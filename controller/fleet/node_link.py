@@ -34,7 +34,7 @@ from controller.fleet.errors import (
     translated,
 )
 from controller.fleet.open_commands import OpenCommands, Subject
-from nodeagent.protocol.codec import Codec, LineSplitter, encode
+from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
@@ -42,15 +42,13 @@ from nodeagent.protocol.messages import (
     Attach,
     CommandDone,
     FromAgent,
-    HaltRanksCommand,
     Heartbeat,
     InjectFault,
-    InspectRanksCommand,
+    OrderRanksCommand,
     ProbePeerCommand,
     Refuse,
     Report,
     StartRanksCommand,
-    StopRanksCommand,
     Welcome,
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -65,9 +63,7 @@ _LAST_BACKOFF_S: Final = 2.0
 
 _FROM_AGENT: Final[Codec[FromAgent]] = Codec(TypeAdapter(FromAgent))
 
-RankCommand = (
-    StartRanksCommand | HaltRanksCommand | StopRanksCommand | InspectRanksCommand | InjectFault
-)
+RankCommand = StartRanksCommand | OrderRanksCommand | InjectFault
 """Commands about one task's ranks."""
 
 
@@ -205,14 +201,13 @@ class NodeLink:
             last_seq=self._last_seq,
         )
         writer.write(encode(attach))
-        splitter = LineSplitter()
+        received = MessageReader(_FROM_AGENT)
         while True:
             data = await self._read(reader)
             if not data:
                 raise TemporaryLinkError(f"the agent on {self.address.node} closed the session")
             self._last_message_at = self._clock.now()
-            for line in splitter.feed(data):
-                message = _FROM_AGENT.decode(line)
+            for message in received.feed(data):
                 if isinstance(message, Welcome):
                     self._writer = writer
                 self._take(message)

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from controller.clock import Clock
 from controller.core.events import EventBody
-from controller.core.instructions import HaltRanks, InspectRanks, ProbeNode, StopRanks
+from controller.core.instructions import ProbeNode
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
 from controller.fleet.node_link import Identity, Listener, NodeLink
@@ -18,6 +18,7 @@ from controller.fleet.rendezvous_tables import RendezvousTables
 from controller.ports import CallKeeper, Fleet
 from nodeagent.protocol import messages
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import RankRef
@@ -105,43 +106,10 @@ class SshFleet(Fleet, Listener):
         self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
 
     @override
-    def halt_ranks(self, instruction: HaltRanks) -> None:
-        subject = RankSubject("halt", instruction.task, instruction.generation)
-        for node in instruction.nodes:
-            command = messages.HaltRanksCommand(
-                command_id=next(self._command_ids),
-                task=instruction.task,
-                generation=instruction.generation,
-                broken=list(instruction.broken),
-                at_boundary=instruction.at_boundary,
-                completes_copies=instruction.completes_copies,
-            )
-            self._links[node].send_command(command, subject)
-
-    @override
-    def stop_ranks(self, instruction: StopRanks) -> None:
-        subject = RankSubject("stop", instruction.task, instruction.generation)
-        for node in instruction.nodes:
-            command = messages.StopRanksCommand(
-                command_id=next(self._command_ids),
-                task=instruction.task,
-                generation=instruction.generation,
-                is_graceful=instruction.is_graceful,
-                only=list(instruction.only),
-            )
-            self._links[node].send_command(command, subject)
-
-    @override
-    def inspect_ranks(self, instruction: InspectRanks) -> None:
-        subject = RankSubject("inspect", instruction.task, instruction.generation)
-        for node in instruction.nodes:
-            command = messages.InspectRanksCommand(
-                command_id=next(self._command_ids),
-                task=instruction.task,
-                generation=instruction.generation,
-                answer_limit_s=instruction.answer_limit_s,
-                limit_s=instruction.limit_s,
-            )
+    def order_ranks(self, nodes: tuple[NodeId, ...], order: RankOrder) -> None:
+        subject = RankSubject(order.kind, order.task, order.generation)
+        for node in nodes:
+            command = messages.OrderRanksCommand(command_id=next(self._command_ids), order=order)
             self._links[node].send_command(command, subject)
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:

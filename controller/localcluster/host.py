@@ -5,7 +5,7 @@ started over SSH on that node descends from the host, daemons included. To lose 
 kills all descendants. The host carries out the warden's orders. When the warden ends, the host ends
 its node, and the last host removes the root directory.
 
-Standard library only. The host is forked from the warden, so it needs little memory.
+The host is forked from the warden, so the two share the memory of what they import.
 """
 
 import os
@@ -31,11 +31,9 @@ from controller.localcluster.warden_orders import (
     Action,
     Answer,
     CutMethod,
-    LineSocket,
+    MessageSocket,
     ServerCommand,
     WardenOrder,
-    decode_order,
-    encode,
 )
 
 _SESSION_NAME: Final = "sshd"
@@ -60,9 +58,9 @@ class NodeHost:
         try:
             self._do(order)
         except OSError as error:
-            return Answer(order.number, os.getpid(), error=f"{self._node}: {error}")
+            return Answer(number=order.number, host_pid=os.getpid(), error=f"{self._node}: {error}")
         server_pid = self._server.pid if self._server else 0
-        return Answer(order.number, os.getpid(), server_pid)
+        return Answer(number=order.number, host_pid=os.getpid(), server_pid=server_pid)
 
     def _do(self, order: WardenOrder) -> None:
         if order.action is Action.CUT:
@@ -133,7 +131,7 @@ def spawn(server: ServerCommand) -> int:
     )
 
 
-def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
+def serve(node: str, root: RootDirectory, orders: MessageSocket[WardenOrder]) -> None:
     """Carry out orders until the warden ends or SIGTERM arrives; then end the node.
 
     The last process that holds the root directory removes it. After a SIGTERM to this host alone
@@ -151,7 +149,9 @@ def serve(node: str, root: RootDirectory, orders: LineSocket) -> None:
         host.release_root()
 
 
-def _serve_orders(host: NodeHost, orders: LineSocket, signals: SignalSocket) -> None:
+def _serve_orders(
+    host: NodeHost, orders: MessageSocket[WardenOrder], signals: SignalSocket
+) -> None:
     waiting = [orders.fileno(), signals.fileno()]
     while True:
         ready = select.select(waiting, [], [])[0]
@@ -159,8 +159,8 @@ def _serve_orders(host: NodeHost, orders: LineSocket, signals: SignalSocket) -> 
             return
         reap_children()
         if orders.fileno() in ready:
-            lines = orders.receive()
-            if lines is None:
+            messages = orders.receive()
+            if messages is None:
                 return
-            for line in lines:
-                orders.send(encode(host.carry_out(decode_order(line))))
+            for order in messages:
+                orders.send(host.carry_out(order))

@@ -116,7 +116,7 @@ class LocalCluster:
         request = choose_root(num_nodes, root)
         candidates = choose_servers(sshd, await asyncio.to_thread(OpenSsh.find), progress)
         names = [NodeId(f"n{number}") for number in range(1, num_nodes + 1)]
-        request = request._replace(has_namespaces=network != "loopback")
+        request = request.model_copy(update={"has_namespaces": network != "loopback"})
         with ExitStack() as reservations:
             async with WardenLink.open(request) as link:
                 if link.network_error and network == "namespaces":

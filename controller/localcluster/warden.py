@@ -8,7 +8,7 @@ same. With network namespaces, the warden's namespace is the switch between the 
 
 Run as ``python -m controller.localcluster.warden`` with the socket as standard input.
 
-Standard library only, to stay small. Knows nothing of SSH.
+It imports little, to stay small. It knows nothing of SSH.
 """
 
 import os
@@ -30,12 +30,9 @@ from controller.localcluster.warden_orders import (
     Action,
     Answer,
     Hello,
-    LineSocket,
+    MessageSocket,
+    RootRequest,
     WardenOrder,
-    decode_answer,
-    decode_order,
-    decode_root_request,
-    encode,
 )
 
 _HOST_ANSWER_LIMIT_S: Final = 20.0
@@ -49,7 +46,7 @@ class Warden:
 
     def __init__(
         self,
-        owner: LineSocket,
+        owner: MessageSocket[WardenOrder],
         signals: SignalSocket,
         root: RootDirectory,
         switch: Switch | None = None,
@@ -58,7 +55,7 @@ class Warden:
         self._signals = signals
         self._root = root
         self._switch = switch
-        self._hosts: dict[str, LineSocket] = {}
+        self._hosts: dict[str, MessageSocket[Answer]] = {}
         self._host_pids: dict[str, int] = {}
 
     def guard(self) -> None:
@@ -75,11 +72,11 @@ class Warden:
             reap_children()
             self._drop_hosts([hosts[descriptor] for descriptor in ready if descriptor in hosts])
             if self._owner.fileno() in ready:
-                lines = self._owner.receive()
-                if lines is None:
+                orders = self._owner.receive()
+                if orders is None:
                     return
-                for line in lines:
-                    self._owner.send(encode(self._carry_out(decode_order(line))))
+                for order in orders:
+                    self._owner.send(self._carry_out(order))
 
     def end(self) -> None:
         """End all nodes, kill all remaining descendants, and remove the root directory."""
@@ -99,10 +96,10 @@ class Warden:
         try:
             if order.action in (Action.UNPLUG, Action.PLUG_IN):
                 self._change_link(order)
-                return Answer(order.number)
+                return Answer(number=order.number)
             return self._forward(order)
         except (NetworkError, OSError) as error:
-            return Answer(order.number, error=f"{order.node}: {error}")
+            return Answer(number=order.number, error=f"{order.node}: {error}")
 
     def _change_link(self, order: WardenOrder) -> None:
         if self._switch is None:
@@ -115,18 +112,18 @@ class Warden:
     def _forward(self, order: WardenOrder) -> Answer:
         if order.node not in self._hosts:
             if order.action is not Action.START:
-                return Answer(order.number)  # without a host the node is lost already
+                return Answer(number=order.number)  # without a host the node is lost already
             self._fork_host(order.node)
             if self._switch is not None:
                 self._connect(self._switch, order)
         elif order.action is Action.START and self._switch is not None:
             self._switch.plug_in(order.node)
         host = self._hosts[order.node]
-        line = host.receive_line(_HOST_ANSWER_LIMIT_S) if host.send(encode(order)) else None
-        if line is None:
+        answer = host.receive_one(_HOST_ANSWER_LIMIT_S) if host.send(order) else None
+        if answer is None:
             self._drop_hosts([order.node])
-            return Answer(order.number, error=f"{order.node}: its host process ended")
-        return decode_answer(line)
+            return Answer(number=order.number, error=f"{order.node}: its host process ended")
+        return answer
 
     def _connect(self, switch: Switch, order: WardenOrder) -> None:
         try:
@@ -143,7 +140,7 @@ class Warden:
                 ours.close()
                 self._become_host(node, theirs)
         theirs.close()
-        self._hosts[node] = LineSocket(ours)
+        self._hosts[node] = MessageSocket(ours, Answer)
         self._host_pids[node] = pid
 
     def _become_host(self, node: str, connection: socket.socket) -> None:
@@ -158,7 +155,7 @@ class Warden:
                 self._switch.close()
             for other in self._hosts.values():
                 other.close()  # else this copy would keep the other hosts' sockets open
-            serve(node, self._root.share(), LineSocket(connection))
+            serve(node, self._root.share(), MessageSocket(connection, WardenOrder))
         finally:
             error = sys.exc_info()
             if error[0] is not None:
@@ -204,11 +201,11 @@ def _build_switch() -> tuple[Switch | None, str]:
 
 def main() -> int:
     """Read the demo's request, guard its nodes, and clean up."""
-    owner = LineSocket(_take_socket())
-    line = owner.receive_line(_HOST_ANSWER_LIMIT_S)
-    if line is None:
+    connection = _take_socket()
+    request = MessageSocket(connection, RootRequest).receive_one(_HOST_ANSWER_LIMIT_S)
+    if request is None:
         return 1
-    request = decode_root_request(line)
+    owner = MessageSocket(connection, WardenOrder)  # the demo waits for Hello before its first
     become_subreaper()
     signals = SignalSocket()
     try:
@@ -216,7 +213,7 @@ def main() -> int:
             Path(request.parent), Path(request.root) if request.root else None
         )
     except OSError as error:
-        owner.send(encode(Hello(error=f"{error.strerror}: {error.filename}")))
+        owner.send(Hello(error=f"{error.strerror}: {error.filename}"))
         return 1
     switch, network_error = _build_switch() if request.has_namespaces else (None, "")
     warden = Warden(owner, signals, root, switch)
@@ -225,7 +222,7 @@ def main() -> int:
         with suppress(OSError):
             Path("/proc/self/comm").write_text("unicron-warden")
         gateway = switch.gateway if switch else ""
-        owner.send(encode(Hello(root=str(root.path), gateway=gateway, network_error=network_error)))
+        owner.send(Hello(root=str(root.path), gateway=gateway, network_error=network_error))
         warden.guard()
     finally:
         warden.end()

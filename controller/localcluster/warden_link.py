@@ -11,26 +11,30 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Final
+
+from pydantic import BaseModel, TypeAdapter
 
 from controller.localcluster.cluster_errors import LocalClusterError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.warden_orders import (
     Action,
     Answer,
+    Hello,
     RootRequest,
     ServerCommand,
     WardenOrder,
-    decode_answer,
-    decode_hello,
-    encode,
 )
+from nodeagent.process_tools.json_streams import LineChannel
+from nodeagent.protocol.codec import Codec
 
 _ANSWER_LIMIT_S: Final = 30.0
 _END_LIMIT_S: Final = 30.0
 _CHUNK_BYTES: Final = 65536
+_HELLO: Final = Codec(TypeAdapter(Hello))
+_ANSWER: Final = Codec(TypeAdapter(Answer))
 
 
 class WardenLink:
@@ -46,8 +50,7 @@ class WardenLink:
     def __init__(
         self,
         process: "subprocess.Popen[bytes]",
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        channel: LineChannel,
         stderr: IO[bytes],
     ) -> None:
         self.root = Path()
@@ -55,8 +58,7 @@ class WardenLink:
         self.network_error = ""
         self.warden_pid = process.pid
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._channel = channel
         self._stderr = stderr
         self._lock = asyncio.Lock()
         self._number = 0
@@ -73,8 +75,7 @@ class WardenLink:
         with tempfile.TemporaryFile() as stderr:
             with theirs:
                 process = _start_warden(theirs, stderr)
-            reader, writer = await asyncio.open_unix_connection(sock=ours)
-            link = cls(process, reader, writer, stderr)
+            link = cls(process, LineChannel(ours), stderr)
             try:
                 await link._request_root(request)
                 yield link
@@ -91,39 +92,39 @@ class WardenLink:
         """
         async with self._lock:
             self._number += 1
-            order = WardenOrder(self._number, action, node, server, address)
-            answer = Answer(0)
-            await self._send(encode(order))
+            order = WardenOrder(
+                number=self._number, action=action, node=node, server=server, address=address
+            )
+            await self._send(order)
+            answer = _ANSWER.decode(await self._receive())
             while answer.number != order.number:  # an earlier one may have been cancelled
-                answer = decode_answer(await self._receive())
+                answer = _ANSWER.decode(await self._receive())
         if answer.error:
             raise LocalClusterError(f"{action} of node {node} failed: {answer.error}")
         return answer
 
     async def _request_root(self, request: RootRequest) -> None:
-        await self._send(encode(request))
-        hello = decode_hello(await self._receive())
+        await self._send(request)
+        hello = _HELLO.decode(await self._receive())
         if hello.error:
             raise LocalClusterError(f"cannot make the demo's directory: {hello.error}")
         self.root = Path(hello.root)
         self.gateway, self.network_error = hello.gateway, hello.network_error
 
-    async def _send(self, line: bytes) -> None:
+    async def _send(self, message: BaseModel) -> None:
+        self._channel.send(message)
         try:
-            self._writer.write(line)
-            await self._writer.drain()
+            await self._channel.drain()
         except OSError as error:
             raise self._lost("has ended") from error
 
     async def _receive(self) -> bytes:
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
-                line = await self._reader.readline()
+                line = await self._channel.first_line()
         except TimeoutError as error:
             raise self._lost("does not answer") from error
-        except OSError:
-            line = b""
-        if not line.endswith(b"\n"):
+        if line is None:
             raise self._lost("has ended")
         return line
 
@@ -138,17 +139,14 @@ class WardenLink:
         """Close this end and wait until the last guard has closed its own."""
         try:
             async with asyncio.timeout(_END_LIMIT_S):
-                if self._writer.can_write_eof():
-                    self._writer.write_eof()
-                while await self._reader.read(_CHUNK_BYTES):
+                self._channel.end_output()
+                while await self._channel.first_line() is not None:
                     pass
-        except (OSError, TimeoutError):
+        except TimeoutError:
             pass  # the warden cleans up by itself
         finally:
             self._reap()
-            self._writer.close()
-            with suppress(OSError):
-                await self._writer.wait_closed()
+            self._channel.close()
 
     def _reap(self) -> None:
         try:

@@ -1,14 +1,16 @@
-"""Orders to the warden and from the warden to its hosts, their answers, and their format.
+"""Orders to the warden and from the warden to its hosts, and their answers.
 
-One JSON object per line over a socket pair. This is not the protocol of node agents: both ends are
-in this package, on one machine. Standard library only, since the warden and the hosts import
-nothing else.
+They travel over a socket pair, as the JSON lines of ``nodeagent.protocol.codec``. Both ends are in
+this package, on one machine, so the messages carry no version.
 """
 
-import json
 import socket
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from nodeagent.protocol.codec import Codec, MessageReader, encode
 
 _CHUNK_BYTES: Final = 65536
 
@@ -37,7 +39,11 @@ class CutMethod(StrEnum):
     """The server process holds all sessions and drops them on SIGUSR1 (asyncssh)."""
 
 
-class ServerCommand(NamedTuple):
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ServerCommand(_Message):
     """The command that starts a node's SSH server."""
 
     argv: list[str]
@@ -46,7 +52,7 @@ class ServerCommand(NamedTuple):
     cut_method: CutMethod
 
 
-class WardenOrder(NamedTuple):
+class WardenOrder(_Message):
     """One order. The answer carries the same ``number``.
 
     Attributes:
@@ -64,7 +70,7 @@ class WardenOrder(NamedTuple):
     address: str = ""
 
 
-class Answer(NamedTuple):
+class Answer(_Message):
     """The answer to an order; ``error`` is empty if it was carried out."""
 
     number: int
@@ -73,7 +79,7 @@ class Answer(NamedTuple):
     error: str = ""
 
 
-class Hello(NamedTuple):
+class Hello(_Message):
     """The warden's first line: the root directory, or the error.
 
     Attributes:
@@ -89,7 +95,7 @@ class Hello(NamedTuple):
     network_error: str = ""
 
 
-class RootRequest(NamedTuple):
+class RootRequest(_Message):
     """The demo's first line: where the warden is to make the root directory.
 
     Attributes:
@@ -103,75 +109,48 @@ class RootRequest(NamedTuple):
     has_namespaces: bool = False
 
 
-def encode(message: WardenOrder | Answer | Hello | RootRequest) -> bytes:
-    """Return ``message`` as one line."""
-    fields = message._asdict()
-    if isinstance(message, WardenOrder) and message.server is not None:
-        fields["server"] = message.server._asdict()
-    return json.dumps(fields).encode() + b"\n"
+MessageT = TypeVar("MessageT", bound=BaseModel)
 
 
-def decode_order(line: bytes) -> WardenOrder:
-    """Return the order in ``line``."""
-    fields = json.loads(line)
-    server = fields.pop("server")
-    if server is not None:
-        server = ServerCommand(**{**server, "cut_method": CutMethod(server["cut_method"])})
-    return WardenOrder(**{**fields, "action": Action(fields["action"])}, server=server)
+class MessageSocket(Generic[MessageT]):
+    """Messages over a blocking socket, for loops that wait with ``select``.
 
+    Args:
+        connection: The socket. This object closes it.
+        received: The class of the messages that arrive.
+    """
 
-def decode_answer(line: bytes) -> Answer:
-    """Return the answer in ``line``."""
-    return Answer(**json.loads(line))
-
-
-def decode_hello(line: bytes) -> Hello:
-    """Return the warden's first message in ``line``."""
-    return Hello(**json.loads(line))
-
-
-def decode_root_request(line: bytes) -> RootRequest:
-    """Return the request in ``line``."""
-    return RootRequest(**json.loads(line))
-
-
-class LineSocket:
-    """Lines over a blocking socket, for loops that wait with ``select``."""
-
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, received: type[MessageT]) -> None:
         self._socket = connection
-        self._rest = b""
+        self._reader = MessageReader(Codec(TypeAdapter(received)))
 
     def fileno(self) -> int:
         """Return the descriptor, for ``select``."""
         return self._socket.fileno()
 
-    def send(self, line: bytes) -> bool:
-        """Send ``line``; return whether the other end is open."""
+    def send(self, message: BaseModel) -> bool:
+        """Send ``message``; return whether the other end is open."""
         try:
-            self._socket.sendall(line)
+            self._socket.sendall(encode(message))
         except OSError:
             return False
         return True
 
-    def receive(self) -> list[bytes] | None:
-        """Read once; return all complete lines, or None if the other end is closed."""
+    def receive(self) -> list[MessageT] | None:
+        """Read once; return all complete messages, or None if the other end is closed."""
         try:
             data = self._socket.recv(_CHUNK_BYTES)
         except OSError:
             return None
-        if not data:
-            return None
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return lines
+        return list(self._reader.feed(data)) if data else None
 
-    def receive_line(self, timeout_s: float) -> bytes | None:
-        """Return the next line; None if none arrives in time. Use it if only one is expected."""
+    def receive_one(self, timeout_s: float) -> MessageT | None:
+        """Return the next message; None if none arrives in time. Use it if one is expected."""
         self._socket.settimeout(timeout_s)
         try:
-            while (lines := self.receive()) is not None:
-                if lines:
-                    return lines[0]
+            while (messages := self.receive()) is not None:
+                if messages:
+                    return messages[0]
             return None
         finally:
             self._socket.settimeout(None)

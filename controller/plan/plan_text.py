@@ -22,14 +22,14 @@ def print_answer(answer: dict[str, Any]) -> None:
     console = plain_console()
     print_table(
         console,
-        ("task", "workers", "weighted FLOP/s", "earned, FLOP", "transition, FLOP"),
+        ("task", "workers", "WAF, FLOP/s", "earned, FLOP", "transition, FLOP"),
         [_row(row) for row in answer["tasks"]],
         numbers=range(1, 5),
     )
     used = sum(answer["assignments"].values())
     console.print(
-        f"{used} of {answer['workers']} workers assigned; weighted FLOP/s {answer['waf_before']:.4g} ->"
-        f" {answer['waf_after']:.4g}; objective {answer['objective']:.6g} FLOP over"
+        f"{used} of {answer['workers']} workers assigned; WAF {answer['waf_before']:.4g} ->"
+        f" {answer['waf_after']:.4g} FLOP/s; objective {answer['objective']:.6g} FLOP over"
         f" {answer['running_s']:.4g} s; solved in {1000 * answer['solve_s']:.1f} ms"
     )
     console.print(answer["why"])
@@ -51,11 +51,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 def _explained(answer: dict[str, Any]) -> list[str]:
     if "waiting" not in answer:
         return []
-    cost = answer["waiting"]
-    flop, hours = cost["weighted_flop_per_min"], cost["gpu_hours_per_min"]
-    costs = f"each minute of waiting costs {flop:.3g} weighted FLOP and {hours:.2f} GPU-hours"
-    changes_anything = answer.get("changes_anything", True)
-    lines = [f"{costs}, if faulted tasks stand still"] if changes_anything else []
+    lines = [_waiting_cost(answer)] if answer.get("changes_anything", True) else []
     lines += [f"alternative: {_sizes(each)} {each['verdict']}" for each in answer["alternatives"]]
     lines += [
         f"with {each['factor']:g} x the {each['estimate']}: {_sizes(each)}"
@@ -66,6 +62,33 @@ def _explained(answer: dict[str, Any]) -> list[str]:
             "the plan stays the same with 0.01 to 100 x the MTBF, and with 0.01 to 100 x the transition times"
         )
     return lines
+
+
+def _waiting_cost(answer: dict[str, Any]) -> str:
+    """Return the price of a minute of waiting, in the unit of the console's plan panel.
+
+    The unit is the mean WAF of one GPU in the full cluster. The answer has the division before the
+    event and the division of the plan. The one with more WAF counts as the full cluster, so that
+    tasks that start now have a price too.
+    """
+    lost = answer["waiting"]["weighted_flop_per_min"] / 60.0
+    if lost == 0.0:
+        return "waiting costs no throughput"
+    num_before = sum(row["workers_before"] for row in answer["tasks"])
+    before = answer["waf_before"], num_before
+    after = answer["waf_after"], sum(answer["assignments"].values())
+    full, num_gpus = max(before, after)
+    share = lost / full
+    return (
+        f"each minute of waiting costs {_gpu_minutes(share * num_gpus)} ({100 * share:.0f}% of the"
+        " cluster), if faulted tasks stand still"
+    )
+
+
+def _gpu_minutes(value: float) -> str:
+    if value < 0.05:
+        return "under 0.1 GPU-minutes"
+    return f"{value:.1f} GPU-minutes" if value < 99.95 else f"{value:,.0f} GPU-minutes"
 
 
 def _sizes(other: dict[str, Any]) -> str:

@@ -129,12 +129,8 @@ class Runtime:
                 prepared = preparations(instruction, program, self._backend)
                 for node, launches in prepared.items():
                     fleet.start_ranks(node, launches)
-            case HaltRanks():
-                fleet.halt_ranks(instruction)
-            case StopRanks():
-                fleet.stop_ranks(instruction)
-            case InspectRanks():
-                fleet.inspect_ranks(instruction)
+            case HaltRanks() | StopRanks() | InspectRanks():
+                fleet.order_ranks(instruction.nodes, instruction.order)
             case ProbeNode():
                 fleet.probe(instruction)
             case DropRendezvous():
@@ -179,8 +175,9 @@ def _log_instruction(instruction: Instruction, event: Event) -> None:
     if isinstance(instruction, _LOGGED_ELSEWHERE) or not _LOG.isEnabledFor(level):
         return
     name, cause = type(instruction).__name__, event.number
-    task: object = getattr(instruction, "task", None)
-    generation: object = getattr(instruction, "generation", None)
+    subject: object = getattr(instruction, "order", instruction)
+    task: object = getattr(subject, "task", None)
+    generation: object = getattr(subject, "generation", None)
     _LOG.log(
         level,
         "instruction carried out: instruction=%s cause=%d event=%s task=%s generation=%s nodes=%s",

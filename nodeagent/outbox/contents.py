@@ -11,8 +11,8 @@ all that survives an agent. Two ideas make the delivery exact:
   task's newest generation. A report whose mark is already there is not stored again. So a
   duplicate is impossible at whatever instant the agent dies, also after the acknowledgement.
 
-The outbox also holds the newest ``Halt`` of each task. A rank that connects later, perhaps to the
-next agent, must get the same order.
+The outbox also holds the newest halt of each task. A rank that connects later, perhaps to the next
+agent, must get the same order.
 
 Rule for "full": beyond ``MAX_REPORTS`` reports or ``MAX_REPORT_BYTES`` the oldest routine reports
 (iterations, checkpoints, findings of the node's probes) are dropped; exits, exceptions, starts and
@@ -39,9 +39,9 @@ from nodeagent.outbox.outbox_records import (
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import TaskId
-from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import AnyObservation, CheckpointSaved, IterationCommitted
+from nodeagent.protocol.orders import HaltOrder
 
 MAX_REPORTS: Final = 10_000
 MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
@@ -74,7 +74,7 @@ class Outbox:
         self.num_bytes = 0
         self._reports: dict[int, HeldReport] = {}
         self._marks: dict[tuple[MarkScope, str], int] = {}
-        self._halts: dict[TaskId, Halt] = {}
+        self._halts: dict[TaskId, HaltOrder] = {}
         self._max_reports = max_reports
         self._max_report_bytes = max_report_bytes
 
@@ -96,7 +96,7 @@ class Outbox:
         """Return the value of a mark; 0 if it was never set."""
         return self._marks.get((scope, name), 0)
 
-    def halt(self, task: TaskId) -> Halt | None:
+    def halt(self, task: TaskId) -> HaltOrder | None:
         """Return the newest halt that was asked of the task, if there was one."""
         return self._halts.get(task)
 
@@ -113,13 +113,13 @@ class Outbox:
         """Return the record that raises ``mark``, or None if it is as high already."""
         return None if self.mark(mark.scope, mark.name) >= mark.value else Marked(mark=mark)
 
-    def request_halt(self, task: TaskId, halt: Halt) -> Halted | None:
+    def request_halt(self, halt: HaltOrder) -> Halted | None:
         """Return the record of ``halt``, or None if it asks for nothing new.
 
         Halts of one generation add up, in whatever order they come: ranks that are broken stay so,
         and a halt at once is not taken back by one at a boundary.
         """
-        known = self._halts.get(task)
+        known = self._halts.get(halt.task)
         broken, at_boundary = set(halt.broken), halt.at_boundary
         completes_copies = halt.completes_copies
         if known is not None and known.generation > halt.generation:
@@ -128,13 +128,14 @@ class Outbox:
             broken |= set(known.broken)
             at_boundary &= known.at_boundary
             completes_copies |= known.completes_copies
-        whole = Halt(
+        whole = HaltOrder(
+            task=halt.task,
             generation=halt.generation,
-            broken=sorted(broken),
+            broken=tuple(sorted(broken)),
             at_boundary=at_boundary,
             completes_copies=completes_copies,
         )
-        return None if whole == known else Halted(task=task, halt=whole)
+        return None if whole == known else Halted(halt=whole)
 
     def acknowledge(self, seq: int) -> Acknowledged | None:
         """Return the record that drops the reports up to ``seq``, or None if none is held."""
@@ -173,7 +174,7 @@ class Outbox:
             case Marked():
                 self._raise(record.mark)
             case Halted():
-                self._halts[record.task] = record.halt
+                self._halts[record.halt.task] = record.halt
             case Acknowledged():
                 self._drop(seq for seq in list(self._reports) if seq <= record.seq)
                 self.next_seq = max(self.next_seq, record.seq + 1)
@@ -205,8 +206,8 @@ class Outbox:
         yield encode(
             OutboxHead(run_id=self.run_id, term=self.term, next_seq=self.next_seq, marks=marks)
         )
-        for task, halt in self._halts.items():
-            yield encode(Halted(task=task, halt=halt))
+        for halt in self._halts.values():
+            yield encode(Halted(halt=halt))
         for held in self._reports.values():
             yield encode(Stored(report=Report.model_validate_json(held.line)))
 

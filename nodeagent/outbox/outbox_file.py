@@ -20,9 +20,8 @@ from pydantic import TypeAdapter
 from nodeagent.outbox.contents import Outbox
 from nodeagent.outbox.outbox_records import Mark, MarkScope, OutboxRecord
 from nodeagent.protocol.codec import Codec, ProtocolError, encode
-from nodeagent.protocol.ids import TaskId
-from nodeagent.protocol.local import Halt
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.orders import HaltOrder
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,16 +71,16 @@ class OutboxFile:
         if record is not None:
             self._write(record)
 
-    def request_halt(self, task: TaskId, halt: Halt) -> Halt | None:
+    def request_halt(self, halt: HaltOrder) -> HaltOrder | None:
         """Take in that a generation shall park; see ``Outbox.request_halt``.
 
         Returns all that was asked of the generation, taken together; None if a newer one was
         halted.
         """
-        record = self.outbox.request_halt(task, halt)
+        record = self.outbox.request_halt(halt)
         if record is not None:
             self._write(record)
-        whole = self.outbox.halt(task)
+        whole = self.outbox.halt(halt.task)
         return whole if whole is not None and whole.generation == halt.generation else None
 
     def acknowledge(self, seq: int) -> None:

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nodeagent.protocol.ids import TaskId
-from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
+from nodeagent.protocol.orders import HaltOrder
 
 
 class MarkScope(StrEnum):
@@ -85,8 +84,7 @@ class Halted(_Record):
     """The task's generation shall park: all that was asked of it so far, taken together."""
 
     kind: Literal["halted"] = "halted"
-    task: TaskId
-    halt: Halt
+    halt: HaltOrder
 
 
 class Acknowledged(_Record):

@@ -125,6 +125,13 @@ class LineChannel:
         except OSError:
             return  # it had ended already
 
+    def end_output(self) -> None:
+        """Send the end of the stream. What the peer still sends can be read."""
+        try:
+            self._connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # it had ended already
+
     def close(self) -> None:
         """Release the socket; by the task that reads, once. What is still queued is lost."""
         self._break()

@@ -1,9 +1,11 @@
 """Messages to bytes and back: one JSON object per line, UTF-8, at most ``MAX_LINE_BYTES``.
 
 ``LineSplitter`` turns a stream that arrives in arbitrary pieces into lines; ``Codec`` turns lines
-into validated messages of one union. Neither does I/O. Nothing is ever unpickled.
+into validated messages of one union; ``MessageReader`` does both for one connection. None of them
+does I/O. Nothing is ever unpickled.
 """
 
+from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -63,6 +65,25 @@ class Codec(Generic[MessageT]):
             place = ".".join(str(part) for part in first["loc"]) or "message"
             head = line[:80].decode("utf-8", "replace")
             raise ProtocolError(f"{place}: {first['msg']} (in {head!r})") from error
+
+
+class MessageReader(Generic[MessageT]):
+    """Turns the bytes of one connection into messages. A new connection needs a new reader."""
+
+    def __init__(self, codec: Codec[MessageT]) -> None:
+        self._codec = codec
+        self._splitter = LineSplitter()
+
+    def feed(self, data: bytes) -> Iterator[MessageT]:
+        """Yield the messages that ``data`` completes, in order.
+
+        The messages before an invalid line are yielded before the error is raised.
+
+        Raises:
+            ProtocolError: See ``LineSplitter.feed`` and ``Codec.decode``.
+        """
+        for line in self._splitter.feed(data):
+            yield self._codec.decode(line)
 
 
 def encode(message: BaseModel) -> bytes:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -80,24 +81,6 @@ class StopAtBoundary(_Local):
     kind: Literal["stop_at_boundary"] = "stop_at_boundary"
 
 
-class Halt(_Local):
-    """Park: the generation can't go on, or shall not.
-
-    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together;
-    with ``completes_copies`` once the in-memory checkpoints of that iteration are complete, if they
-    can be. Without it, ranks that share a model-parallel replica with a rank in ``broken`` are
-    woken at once. All other ranks finish their micro-batch (with pipeline stages: their schedule)
-    and are woken from collectives that span replicas. A parked rank reports ``RankHalted``, or
-    ``RankRaised`` where an exception of its own came first.
-    """
-
-    kind: Literal["halt"] = "halt"
-    generation: Generation
-    broken: list[int] = []
-    at_boundary: bool = False
-    completes_copies: bool = False
-
-
 class Join(_Local):
     """Go on as the rank of ``launch`` in its generation; the answer to ``RankHalted``."""
 
@@ -158,7 +141,7 @@ FromRank = Annotated[
     RankHello | RankReport | RankPulse | RankStands | StoreCall, Field(discriminator="kind")
 ]
 ToRank = Annotated[
-    ReportStored | StopAtBoundary | Halt | Join | AskStanding | BreakRank | StoreReply,
+    ReportStored | StopAtBoundary | HaltOrder | Join | AskStanding | BreakRank | StoreReply,
     Field(discriminator="kind"),
 ]
 FromTemplate = Annotated[TemplateHello | RankForked | ForkRefused, Field(discriminator="kind")]

@@ -15,12 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
-PROTOCOL_VERSION: Final = 7
+PROTOCOL_VERSION: Final = 8
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
 
 
@@ -113,45 +114,12 @@ class StartRanksCommand(_Message):
         ]
 
 
-class StopRanksCommand(_Message):
-    """End the task's ranks of ``generation`` and older: by SIGKILL, or at an iteration boundary.
+class OrderRanksCommand(_Message):
+    """Carry out ``order`` for the ranks on this node."""
 
-    With ``only``, these ranks of ``generation`` are killed and no others.
-    """
-
-    kind: Literal["stop_ranks"] = "stop_ranks"
+    kind: Literal["order_ranks"] = "order_ranks"
     command_id: str
-    task: TaskId
-    generation: Generation
-    is_graceful: bool
-    only: list[int] = []
-
-
-class HaltRanksCommand(_Message):
-    """Park the task's ranks of ``generation``; see ``local.Halt``."""
-
-    kind: Literal["halt_ranks"] = "halt_ranks"
-    command_id: str
-    task: TaskId
-    generation: Generation
-    broken: list[int] = []
-    at_boundary: bool = False
-    completes_copies: bool = False
-
-
-class InspectRanksCommand(_Message):
-    """Look where the task's ranks of ``generation`` stand; each is reported as ``RankInspected``.
-
-    A rank is asked first, for ``answer_limit_s``; who does not answer is looked at from outside.
-    What is not known after ``limit_s`` is reported as ``no answer``.
-    """
-
-    kind: Literal["inspect_ranks"] = "inspect_ranks"
-    command_id: str
-    task: TaskId
-    generation: Generation
-    answer_limit_s: float
-    limit_s: float
+    order: RankOrder
 
 
 class ProbePeerCommand(_Message):
@@ -238,9 +206,7 @@ ToAgent = Annotated[
     Attach
     | Acknowledge
     | StartRanksCommand
-    | HaltRanksCommand
-    | StopRanksCommand
-    | InspectRanksCommand
+    | OrderRanksCommand
     | ProbePeerCommand
     | InjectFault
     | StoreReply,

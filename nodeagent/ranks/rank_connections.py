@@ -6,9 +6,9 @@ again after a reconnect is recognised by its number. Numbers continue when the p
 another rank. A store connection carries rendezvous calls and nothing else.
 
 Orders go to a process, by pid, under whatever name it has at the time. Orders that must not be lost
-are on disk and are repeated at each hello: ``Halt`` while its generation is halted, ``Join`` until
+are on disk and are repeated at each hello: a halt while its generation is halted, ``Join`` until
 the rank says hello under its new name, ``StopAtBoundary`` always. They are repeated also at the
-hello of a rank that has just joined: a ``Halt`` of its new generation may have reached it too
+hello of a rank that has just joined: a halt of its new generation may have reached it too
 early, and was ignored then. A ``Join`` is sent once on each connection, since a rank keeps it until
 it can follow.
 
@@ -33,7 +33,6 @@ from nodeagent.protocol.local import (
     AskStanding,
     BreakRank,
     FromRank,
-    Halt,
     Join,
     RankHello,
     RankPulse,
@@ -42,6 +41,7 @@ from nodeagent.protocol.local import (
     ReportStored,
     StopAtBoundary,
 )
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall
@@ -176,7 +176,7 @@ class RankConnections:
         except TimeoutError:
             _LOG.warning("connection of an ended rank is still open: pid=%d", pid)
 
-    def halt(self, pid: int, halt: Halt) -> None:
+    def halt(self, pid: int, halt: HaltOrder) -> None:
         """Ask a rank to park. One without a connection is asked at its hello, if that is stored."""
         if (control := self._control.get(pid)) is not None:
             control.channel.send(halt)

@@ -24,16 +24,14 @@ from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import MarkScope
 from nodeagent.probes.peer import PeerAnswer, probe_ssh
 from nodeagent.protocol.ids import TaskId
-from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import (
     CommandDone,
-    HaltRanksCommand,
     InjectFault,
-    InspectRanksCommand,
+    OrderRanksCommand,
     ProbePeerCommand,
     StartRanksCommand,
-    StopRanksCommand,
 )
+from nodeagent.protocol.orders import HaltOrder, InspectOrder, RankOrder, StopOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.rank_connections import RankConnections
@@ -58,17 +56,10 @@ NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
 END_LIMIT_S: Final = 5.0
 
-Command = (
-    StartRanksCommand
-    | HaltRanksCommand
-    | StopRanksCommand
-    | InspectRanksCommand
-    | ProbePeerCommand
-    | InjectFault
-)
+Command = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault
 Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
 Inspect = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
-"""Looks where ranks stand, with the limits of ``InspectRanksCommand``."""
+"""Looks where ranks stand, with the limits of ``InspectOrder``."""
 
 
 class CommandError(Exception):
@@ -146,12 +137,8 @@ class AgentCommands:
         match command:
             case StartRanksCommand():
                 await self._start(command)
-            case HaltRanksCommand():
-                self._halt(command)
-            case StopRanksCommand():
-                self._stop(command)
-            case InspectRanksCommand():
-                await self._inspect(command)
+            case OrderRanksCommand():
+                await self._carry_out(command.order)
             case ProbePeerCommand():
                 return await probe_ssh(command.host, command.port, command.timeout_s)
             case InjectFault():
@@ -234,17 +221,22 @@ class AgentCommands:
                 group.create_task(start(launch))
         return errors
 
-    def _halt(self, command: HaltRanksCommand) -> None:
-        task, generation = command.task, command.generation
+    async def _carry_out(self, order: RankOrder) -> None:
+        match order:
+            case HaltOrder():
+                self._halt(order)
+            case StopOrder():
+                self._stop(order)
+            case InspectOrder():
+                await self._inspect(order)
+            case _:
+                assert_never(order)
+
+    def _halt(self, order: HaltOrder) -> None:
+        task, generation = order.task, order.generation
         if (reason := halt_refusal(task, generation, self._outbox.outbox)) is not None:
             raise CommandError(reason)
-        halt = Halt(
-            generation=generation,
-            broken=command.broken,
-            at_boundary=command.at_boundary,
-            completes_copies=command.completes_copies,
-        )
-        whole = self._outbox.request_halt(task, halt)
+        whole = self._outbox.request_halt(order)
         to_halt = plan_halt(task, generation, self._processes.living())
         for rank in self._processes.living():
             if rank.key in to_halt and whole is not None:
@@ -252,30 +244,30 @@ class AgentCommands:
             if rank.key in to_halt and rank.is_command:
                 self._processes.commands.halt(rank)
 
-    def _stop(self, command: StopRanksCommand) -> None:
-        if command.only:
-            for global_rank in command.only:
-                rank = self._processes.find(RankKey(command.task, command.generation, global_rank))
+    def _stop(self, order: StopOrder) -> None:
+        if order.only:
+            for global_rank in order.only:
+                rank = self._processes.find(RankKey(order.task, order.generation, global_rank))
                 if rank is not None:
                     rank.kill()
             return
-        self._outbox.advance(MarkScope.STOP, command.task, command.generation)
-        if command.is_graceful:
-            self._outbox.advance(MarkScope.DRAIN, command.task, command.generation)
-        to_stop = plan_stop(command.task, command.generation, self._processes.living())
+        self._outbox.advance(MarkScope.STOP, order.task, order.generation)
+        if order.is_graceful:
+            self._outbox.advance(MarkScope.DRAIN, order.task, order.generation)
+        to_stop = plan_stop(order.task, order.generation, self._processes.living())
         for rank in self._processes.living():
             if rank.key in to_stop:
-                if command.is_graceful and rank.is_command:
+                if order.is_graceful and rank.is_command:
                     rank.terminate()
-                elif command.is_graceful:
+                elif order.is_graceful:
                     self._hub.stop_at_boundary(rank.pid)
                 else:
                     rank.kill()
 
-    async def _inspect(self, command: InspectRanksCommand) -> None:
-        wanted = plan_halt(command.task, command.generation, self._processes.living())
+    async def _inspect(self, order: InspectOrder) -> None:
+        wanted = plan_halt(order.task, order.generation, self._processes.living())
         ranks = [rank for rank in self._processes.living() if rank.key in wanted]
-        await self.on_inspect(ranks, command.answer_limit_s, command.limit_s)
+        await self.on_inspect(ranks, order.answer_limit_s, order.limit_s)
 
     def _inject(self, command: InjectFault) -> None:
         key = RankKey(command.task, command.generation, command.global_rank)

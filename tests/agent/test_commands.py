@@ -19,10 +19,8 @@ import pytest
 from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
-    HaltRanksCommand,
     InjectFault,
-    InspectRanksCommand,
-    StopRanksCommand,
+    OrderRanksCommand,
 )
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -34,6 +32,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.orders import HaltOrder, InspectOrder, StopOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.protocol.standing import Standing
@@ -228,8 +227,9 @@ async def test_a_graceful_stop_is_a_sigterm(
 ) -> None:
     await controller.start_ranks(launch(SAVES_ON_SIGTERM))
     await until(lambda: "ready" in log(node, "mine.1.0"), "the program has begun")
-    stop = StopRanksCommand(
-        command_id="stop", task=TASK, generation=Generation(1), is_graceful=is_graceful
+    stop = OrderRanksCommand(
+        command_id="stop",
+        order=StopOrder(task=TASK, generation=Generation(1), is_graceful=is_graceful),
     )
     assert (await controller.do(stop)).error is None
     exited = await controller.first(RankExited)
@@ -244,7 +244,9 @@ async def test_a_halt_is_answered_and_the_next_generation_ends_the_process(
 ) -> None:
     await controller.start_ranks(launch(LIVE))
     await until(lambda: len(iterations(controller)) > 2, "some iterations")
-    halt = HaltRanksCommand(command_id="halt", task=TASK, generation=Generation(1), broken=[1])
+    halt = OrderRanksCommand(
+        command_id="halt", order=HaltOrder(task=TASK, generation=Generation(1), broken=(1,))
+    )
     assert (await controller.do(halt)).error is None
     halted = await controller.first(RankHalted)
     assert not halted.position.has_state
@@ -364,13 +366,15 @@ HOLDS_THE_LOCK = ATTACHED + (
 )
 
 
-def inspect() -> InspectRanksCommand:
-    return InspectRanksCommand(
+def inspect() -> OrderRanksCommand:
+    return OrderRanksCommand(
         command_id="inspect",
-        task=TASK,
-        generation=Generation(1),
-        answer_limit_s=0.3,
-        limit_s=1.5,
+        order=InspectOrder(
+            task=TASK,
+            generation=Generation(1),
+            answer_limit_s=0.3,
+            limit_s=1.5,
+        ),
     )
 
 

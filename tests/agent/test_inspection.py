@@ -5,8 +5,9 @@ import os
 import signal
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import InspectRanksCommand
+from nodeagent.protocol.messages import OrderRanksCommand
 from nodeagent.protocol.observations import IterationCommitted, RankInspected
+from nodeagent.protocol.orders import InspectOrder
 from nodeagent.protocol.standing import Standing
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
@@ -21,11 +22,11 @@ async def look(
     Who can answer does so in milliseconds; a machine with other work takes its time.
     """
     num_before = len(controller.observed(RankInspected))
-    command = InspectRanksCommand(
-        command_id=f"look-{num_before}-{generation}", task=TaskId("gpt-a"),
+    command = OrderRanksCommand(command_id=f"look-{num_before}-{generation}", order=InspectOrder(
+        task=TaskId("gpt-a"),
         generation=Generation(generation), answer_limit_s=answer_limit_s,
         limit_s=answer_limit_s + 2.0,
-    )  # fmt: skip
+    ))  # fmt: skip
     assert (await controller.do(command)).error is None
     found = controller.observed(RankInspected)[num_before:]
     return {one.global_rank: one.standing for one in found}

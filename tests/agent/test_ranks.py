@@ -7,9 +7,9 @@ from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
     InjectFault,
+    OrderRanksCommand,
     ProbePeerCommand,
     StartRanksCommand,
-    StopRanksCommand,
 )
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -19,6 +19,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.orders import StopOrder
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, record_pids, until
 from tests.fakes.process_states import is_alive
@@ -26,12 +27,14 @@ from tests.fakes.process_states import is_alive
 TASK = TaskId("gpt-a")
 
 
-def stop(command_id: str, generation: int, *, is_graceful: bool) -> StopRanksCommand:
-    return StopRanksCommand(
+def stop(command_id: str, generation: int, *, is_graceful: bool) -> OrderRanksCommand:
+    return OrderRanksCommand(
         command_id=command_id,
-        task=TASK,
-        generation=Generation(generation),
-        is_graceful=is_graceful,
+        order=StopOrder(
+            task=TASK,
+            generation=Generation(generation),
+            is_graceful=is_graceful,
+        ),
     )
 
 
@@ -134,7 +137,8 @@ async def test_a_stop_of_single_ranks_spares_the_others_and_later_ones(node: Age
         spare = launch(Script(), global_rank=4, worker=1).model_copy(update={"prepares_for": 1})
         await controller.start_ranks(spare, command_id="prepare")
         await controller.reported(RankStarted, 2)
-        only = stop("only", 1, is_graceful=False).model_copy(update={"only": [4, 9]})
+        order = StopOrder(task=TASK, generation=Generation(1), is_graceful=False, only=(4, 9))
+        only = OrderRanksCommand(command_id="only", order=order)
         assert (await controller.do(only)).error is None
         exited = await controller.first(RankExited)
         assert (exited.global_rank, exited.signal) == (4, signal.SIGKILL)

@@ -5,8 +5,9 @@ import random
 import signal
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.messages import Report, StopRanksCommand
+from nodeagent.protocol.messages import OrderRanksCommand, Report
 from nodeagent.protocol.observations import IterationCommitted, RankExited, RankStarted
+from nodeagent.protocol.orders import StopOrder
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, record_pids, until
 
@@ -42,8 +43,9 @@ async def test_killed_agent_keeps_the_ranks_and_every_report(node: AgentNode) ->
         await node.start()
         assert record_pids(node) == pids
     async with node.controller(last_seq=told[-1].seq) as controller:
-        stop = StopRanksCommand(
-            command_id="stop", task=TaskId("gpt-a"), generation=Generation(1), is_graceful=True
+        stop = OrderRanksCommand(
+            command_id="stop",
+            order=StopOrder(task=TaskId("gpt-a"), generation=Generation(1), is_graceful=True),
         )
         await controller.do(stop)
         exited = await controller.first(RankExited)
@@ -99,8 +101,9 @@ async def test_files_left_between_the_report_and_their_removal_tell_nothing(
         record = node.state_dir / "ranks" / "gpt-a.1.0.json"
         content = record.read_text()
         await controller.do(
-            StopRanksCommand(
-                command_id="s", task=TaskId("gpt-a"), generation=Generation(1), is_graceful=False
+            OrderRanksCommand(
+                command_id="s",
+                order=StopOrder(task=TaskId("gpt-a"), generation=Generation(1), is_graceful=False),
             )
         )
         await controller.first(RankExited)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
-    HaltRanksCommand,
     InjectFault,
+    OrderRanksCommand,
     Report,
     StartRanksCommand,
-    StopRanksCommand,
 )
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -23,6 +22,7 @@ from nodeagent.protocol.observations import (
     RankJoined,
     RankStarted,
 )
+from nodeagent.protocol.orders import HaltOrder, StopOrder
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import RankRef
 from tests.fakes.fake_rank import Script, launch
@@ -34,17 +34,19 @@ TASK = TaskId("gpt-a")
 
 def halt(
     generation: int = 1,
-    broken: list[int] | None = None,
+    broken: tuple[int, ...] = (),
     *,
     at_boundary: bool = False,
     command_id: str = "halt",
-) -> HaltRanksCommand:
-    return HaltRanksCommand(
+) -> OrderRanksCommand:
+    return OrderRanksCommand(
         command_id=command_id,
-        task=TASK,
-        generation=Generation(generation),
-        broken=broken or [],
-        at_boundary=at_boundary,
+        order=HaltOrder(
+            task=TASK,
+            generation=Generation(generation),
+            broken=broken,
+            at_boundary=at_boundary,
+        ),
     )
 
 
@@ -96,10 +98,10 @@ async def test_halted_rank_parks_in_its_process(node: AgentNode) -> None:
         await controller.start_ranks(launch(Script()))
         pids = record_pids(node)
         await controller.first(IterationCommitted)
-        assert (await controller.do(halt(broken=[3, 2]))).error is None
+        assert (await controller.do(halt(broken=(3, 2)))).error is None
         position = (await controller.first(RankHalted)).position
         assert (position.counted, position.phase) == ((2, 3), "accumulate")
-        await controller.do(halt(broken=[3, 2], command_id="again"))
+        await controller.do(halt(broken=(3, 2), command_id="again"))
         assert record_pids(node) == pids
         assert len(controller.observed(RankHalted)) == 1
 
@@ -119,10 +121,10 @@ async def test_halt_reaches_a_rank_that_finds_the_next_agent(node: AgentNode) ->
         (node.state_dir / "silence").touch()
     await replace_agent(node)
     async with node.controller() as controller:
-        await controller.do(halt(broken=[3]))
+        await controller.do(halt(broken=(3,)))
     await replace_agent(node)
     async with node.controller() as controller:
-        assert (await controller.do(halt(broken=[1], at_boundary=True))).error is None
+        assert (await controller.do(halt(broken=(1,), at_boundary=True))).error is None
     await replace_agent(node)
     (node.state_dir / "silence").unlink()
     async with node.controller() as controller:
@@ -236,8 +238,8 @@ async def test_reports_keep_one_sequence_over_regroups_and_killed_agents(node: A
     for generation in (2, 3, 4):
         await regroup_under_a_killed_agent(node, generation, told)
     async with node.controller(last_seq=told[-1].seq) as controller:
-        stop = StopRanksCommand(
-            command_id="s", task=TASK, generation=Generation(4), is_graceful=True
+        stop = OrderRanksCommand(
+            command_id="s", order=StopOrder(task=TASK, generation=Generation(4), is_graceful=True)
         )
         await controller.do(stop)
         exited = await controller.first(RankExited)
@@ -335,8 +337,8 @@ async def test_graceful_stop_reaches_a_joined_rank(node: AgentNode) -> None:
         await start_and_halt(controller)
         await controller.start_ranks(going_on(2, 0, was=(1, 0)), command_id="two")
         await controller.first(RankJoined)
-        stop = StopRanksCommand(
-            command_id="s", task=TASK, generation=Generation(2), is_graceful=True
+        stop = OrderRanksCommand(
+            command_id="s", order=StopOrder(task=TASK, generation=Generation(2), is_graceful=True)
         )
         await controller.do(stop)
         exited = await controller.first(RankExited)

@@ -6,14 +6,16 @@ from random import Random
 
 import pytest
 
+from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
     Heartbeat,
+    OrderRanksCommand,
     ProbePeerCommand,
-    StopRanksCommand,
 )
 from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted, RankStarted
+from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.rendezvous import StoreReply
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import LIMIT_S, NODE, AgentNode, num_unacknowledged, record_pids, until
@@ -121,7 +123,8 @@ async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:
         await controller.start_ranks(launch(Script(num_iterations=5)))
         await controller.first_reports(7)  # start, 5 iterations, exit
         controller.send(Acknowledge(seq=3))
-        controller.send(StopRanksCommand(command_id="s", task="x", generation=1, is_graceful=False))  # type: ignore[arg-type]
+        stop = StopOrder(task=TaskId("x"), generation=Generation(1), is_graceful=False)
+        controller.send(OrderRanksCommand(command_id="s", order=stop))
         await until(lambda: num_unacknowledged(node.state_dir) == 4, "3 reports are dropped")
         told = controller.reports
     async with node.controller(last_seq=5) as controller:

@@ -4,7 +4,7 @@ The script travels as JSON in ``training.data_path`` of the launch. Like the rea
 reports until they are stored and connects again for ever, but not while a file ``silence`` lies in
 the state directory.
 
-It parks at ``Halt`` and goes on at ``Join``, with the script of that launch. What it was told comes
+It parks at a halt and goes on at ``Join``, with the script of that launch. The halt's fields come
 back in its position: ``broken`` as counted micro-batches, ``at_boundary`` as an idle phase.
 """
 
@@ -26,7 +26,6 @@ from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
     AskStanding,
     BreakRank,
-    Halt,
     Join,
     RankHello,
     RankPulse,
@@ -45,6 +44,7 @@ from nodeagent.protocol.observations import (
     RankJoined,
     RankRaised,
 )
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
@@ -212,7 +212,7 @@ class FakeRank:
                 self._answer(number)
             case BreakRank():
                 self._raise()
-            case Halt():
+            case HaltOrder():
                 self._halt(message)
             case Join(launch=launch):
                 self._join(launch)
@@ -225,7 +225,7 @@ class FakeRank:
         )
         self._send(RankStands(number=number, standing=standing))
 
-    def _halt(self, halt: Halt) -> None:
+    def _halt(self, halt: HaltOrder) -> None:
         if halt.generation == self._rank.generation and not self._is_parked:
             self._is_parked = True
             position = Position(

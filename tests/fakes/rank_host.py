@@ -31,7 +31,6 @@ from nodeagent.protocol.local import (
     ForkRefused,
     FromRank,
     FromTemplate,
-    Halt,
     Join,
     RankForked,
     RankHello,
@@ -42,6 +41,7 @@ from nodeagent.protocol.local import (
     TemplateHello,
 )
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted, RankRaised
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.rendezvous import StoreCall
@@ -254,13 +254,21 @@ class RankHost:
     def halt(self, ranks: list[RankLaunch], broken: list[int]) -> None:
         """Have these ranks park; ``broken`` are the global ranks that are lost."""
         for launch in ranks:
-            self.send(launch, Halt(generation=launch.generation, broken=broken))
+            self.send(
+                launch,
+                HaltOrder(task=launch.task, generation=launch.generation, broken=tuple(broken)),
+            )
 
     def park_at_boundary(self, ranks: list[RankLaunch], *, completes_copies: bool = False) -> None:
         """Have these ranks park together after the running iteration."""
         for launch in ranks:
             generation = launch.generation
-            halt = Halt(generation=generation, at_boundary=True, completes_copies=completes_copies)
+            halt = HaltOrder(
+                task=launch.task,
+                generation=generation,
+                at_boundary=True,
+                completes_copies=completes_copies,
+            )
             self.send(launch, halt)
 
     def wait_for_position(self, launch: RankLaunch, timeout_s: float = 30) -> Position:

@@ -9,14 +9,12 @@ from controller.core.instructions import (
     Announce,
     AnswerRequest,
     CarryOutDrill,
-    HaltRanks,
-    InspectRanks,
     ProbeNode,
     RecordIterations,
-    StopRanks,
 )
 from controller.ports import DrillGround, Fleet, Publisher, Tables
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_launch import RankLaunch
 
 
@@ -47,16 +45,8 @@ class Ports(Fleet, Publisher, DrillGround, Tables):
         self._note("start_ranks", node, launches)
 
     @override
-    def halt_ranks(self, instruction: HaltRanks) -> None:
-        self._note("halt_ranks", instruction)
-
-    @override
-    def stop_ranks(self, instruction: StopRanks) -> None:
-        self._note("stop_ranks", instruction)
-
-    @override
-    def inspect_ranks(self, instruction: InspectRanks) -> None:
-        self._note("inspect_ranks", instruction)
+    def order_ranks(self, nodes: tuple[NodeId, ...], order: RankOrder) -> None:
+        self._note("order_ranks", nodes, order)
 
     @override
     def record(self, instruction: RecordIterations) -> None:

@@ -65,6 +65,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
@@ -100,7 +101,7 @@ class FakeNode:
     """Generations that were ended: what is started late of them is not started."""
     fence: dict[TaskId, Generation] = field(default_factory=dict)
     """Newest generation that was asked to start; an older one is refused."""
-    halts: dict[TaskId, HaltRanks] = field(default_factory=dict)
+    halts: dict[TaskId, HaltOrder] = field(default_factory=dict)
     """The newest halt: ranks that come later are told too."""
 
 
@@ -580,14 +581,14 @@ class World:
     def _halt(self, instruction: HaltRanks, node: FakeNode) -> None:
         if not (node.is_up and node.is_visible):
             return
-        node.halts[instruction.task] = instruction
-        self.post(HaltCarriedOut(node.name, instruction.task, instruction.generation))
-        run = self.runs[instruction.task, instruction.generation]
-        if instruction.at_boundary:
+        node.halts[instruction.order.task] = instruction.order
+        self.post(HaltCarriedOut(node.name, instruction.order.task, instruction.order.generation))
+        run = self.runs[instruction.order.task, instruction.order.generation]
+        if instruction.order.at_boundary:
             run.wants_park = True
-            run.completes_copies |= instruction.completes_copies
+            run.completes_copies |= instruction.order.completes_copies
             return
-        broken = [run.ranks[number] for number in instruction.broken if number in run.ranks]
+        broken = [run.ranks[number] for number in instruction.order.broken if number in run.ranks]
         run.stall(self.now, self.random, broken)
         for rank in list(node.ranks.values()):
             if (rank.task, rank.generation) == (run.task, run.generation):
@@ -602,7 +603,10 @@ class World:
         if not (node.is_up and node.is_visible):
             return
         for rank in list(node.ranks.values()):
-            if (rank.task, rank.generation) != (instruction.task, instruction.generation):
+            if (rank.task, rank.generation) != (
+                instruction.order.task,
+                instruction.order.generation,
+            ):
                 continue
             if rank.pid in self.dumb:
                 continue
@@ -690,31 +694,34 @@ class World:
         )
 
     def _order_stop(self, instruction: StopRanks) -> None:
-        if not instruction.only:
-            self.ended.add((instruction.task, instruction.generation))
+        if not instruction.order.only:
+            self.ended.add((instruction.order.task, instruction.order.generation))
         for name in instruction.nodes:
             self.after(0.02, partial(self._stop, instruction, self.nodes[name]))
 
     def _stop(self, instruction: StopRanks, node: FakeNode) -> None:
         if not (node.is_up and node.is_visible):
             return
-        if instruction.only:
+        if instruction.order.only:
             for rank in list(node.ranks.values()):
-                is_meant = rank.global_rank in instruction.only
-                if is_meant and rank.generation == instruction.generation:
+                is_meant = rank.global_rank in instruction.order.only
+                if is_meant and rank.generation == instruction.order.generation:
                     is_over = rank.is_done or not self._is_in_run(rank)
-                    assert rank.task != instruction.task or is_over
-                    if rank.task == instruction.task:
+                    assert rank.task != instruction.order.task or is_over
+                    if rank.task == instruction.order.task:
                         self.end_rank(node, rank, number=9)
-        elif instruction.is_graceful:
-            self.tasks[instruction.task].stopping = instruction.generation
+        elif instruction.order.is_graceful:
+            self.tasks[instruction.order.task].stopping = instruction.order.generation
         else:
-            stopped = node.stopped.get(instruction.task, instruction.generation)
-            node.stopped[instruction.task] = max(stopped, instruction.generation)
+            stopped = node.stopped.get(instruction.order.task, instruction.order.generation)
+            node.stopped[instruction.order.task] = max(stopped, instruction.order.generation)
             for rank in list(node.ranks.values()):
-                if rank.task == instruction.task and rank.generation <= instruction.generation:
+                if (
+                    rank.task == instruction.order.task
+                    and rank.generation <= instruction.order.generation
+                ):
                     self._kill(node, rank)
-        self.post(StopCarriedOut(node.name, instruction.task, instruction.generation))
+        self.post(StopCarriedOut(node.name, instruction.order.task, instruction.order.generation))
 
     def _kill(self, node: FakeNode, rank: FakeRank) -> None:
         """End a rank's process; one that is measured takes its time, as one on a GPU does."""

@@ -17,9 +17,9 @@ from hypothesis.strategies import booleans, integers
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankDone
+from nodeagent.protocol.orders import HaltOrder
 
 RANK = "gpt-a.1.0.7"
 TASK = TaskId("gpt-a")
@@ -94,8 +94,10 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(generation=integers(1, 4), rank=integers(0, 3), at_boundary=booleans())
     def controller_halts(self, generation: int, rank: int, *, at_boundary: bool) -> None:
-        halt = Halt(generation=Generation(generation), broken=[rank], at_boundary=at_boundary)
-        self._outbox.request_halt(TASK, halt)
+        halt = HaltOrder(
+            task=TASK, generation=Generation(generation), broken=(rank,), at_boundary=at_boundary
+        )
+        self._outbox.request_halt(halt)
         if generation > self._halted:
             self._halted, self._broken, self._is_boundary_enough = generation, set(), True
         if generation == self._halted:
@@ -108,7 +110,7 @@ class OutboxMachine(RuleBasedStateMachine):
         assert (halt is None) == (self._halted == 0)
         if halt is not None:
             assert halt.generation == self._halted
-            assert halt.broken == sorted(self._broken)
+            assert halt.broken == tuple(sorted(self._broken))
             assert halt.at_boundary == self._is_boundary_enough
 
     @invariant()

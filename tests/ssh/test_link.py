@@ -22,7 +22,7 @@ from controller.core.events import (
     RankCommandKind,
     StopCarriedOut,
 )
-from controller.core.instructions import ProbeNode, StopRanks
+from controller.core.instructions import ProbeNode
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
 from controller.fleet.node_links import SshFleet
@@ -38,6 +38,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall
@@ -315,7 +316,7 @@ async def test_a_silent_agent_is_out_of_contact_since_its_last_message(
         attached = await recorder.event(NodeAttached)
         os.kill(attached.agent_pid, signal.SIGSTOP)
         try:
-            fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=False))
+            fleet.order_ranks((N1,), StopOrder(task=A, generation=G1, is_graceful=False))
             lost = await recorder.event(ContactLost)
             assert clock.now() - lost.last_message_at >= 1.9  # not the moment when it was noticed
             failed = await recorder.event(CommandFailed)
@@ -337,7 +338,7 @@ async def test_a_stop_that_is_carried_out_is_told(
 ) -> None:
     async with running_fleet([address], recorder) as fleet:
         await recorder.event(NodeAttached)
-        fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=False))
+        fleet.order_ranks((N1,), StopOrder(task=A, generation=G1, is_graceful=False))
         assert await recorder.event(StopCarriedOut) == StopCarriedOut(N1, A, G1)
         fleet.start_ranks(N1, [launch(Script())])
         failed = await recorder.event(CommandFailed)
@@ -368,7 +369,7 @@ async def test_commands_out_of_contact_end_in_an_unknown_outcome(
     async with running_fleet([address], recorder) as fleet:
         await recorder.noted()
         fleet.start_ranks(N1, [launch(Script())])
-        fleet.stop_ranks(StopRanks(1, A, G1, (N1,), is_graceful=True))
+        fleet.order_ranks((N1,), StopOrder(task=A, generation=G1, is_graceful=True))
         fleet.inject(N1, A, RANK, RankFault(kind="kill"))
         fleet.probe(ProbeNode(1, N1, (N1,)))
         fleet.acknowledge(N1, 1)

@@ -22,6 +22,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.timers import CapacityOverdue, HaltOverdue, ReplicaPeersOverdue
 from nodeagent.protocol.ids import Generation, NodeId
+from nodeagent.protocol.orders import HaltOrder
 
 _MATES_LIMIT: Final = 0.3
 """Share of the parking limit after which the replica peers of a parked rank are woken."""
@@ -226,16 +227,14 @@ def _reachable_nodes(turn: Turn, task: TaskState) -> tuple[NodeId, ...]:
 
 
 def _send_halt(turn: Turn, task: TaskState, nodes: tuple[NodeId, ...]) -> None:
-    assert task.lifecycle.parking is not None
+    parking = task.lifecycle.parking
+    assert parking is not None
     if nodes:
-        turn.emit(
-            HaltRanks(
-                turn.cause,
-                task.spec.task,
-                task.generation,
-                nodes,
-                tuple(sorted({*task.lifecycle.parking.broken, *task.lifecycle.parking.left})),
-                task.lifecycle.parking.at_boundary,
-                task.lifecycle.parking.completes_copies,
-            )
+        order = HaltOrder(
+            task=task.spec.task,
+            generation=task.generation,
+            broken=tuple(sorted({*parking.broken, *parking.left})),
+            at_boundary=parking.at_boundary,
+            completes_copies=parking.completes_copies,
         )
+        turn.emit(HaltRanks(turn.cause, nodes, order))

@@ -35,6 +35,7 @@ from nodeagent.protocol.observations import (
     RankObservation,
     RankRaised,
 )
+from nodeagent.protocol.orders import StopOrder
 
 
 def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection[int]) -> bool:
@@ -189,16 +190,13 @@ def drop_useless_spares(turn: Turn) -> None:
         for node in sorted({rank.worker.node for rank in living.values()}):
             if turn.state.nodes[node].contact.condition is NodeCondition.HEALTHY:
                 numbers = tuple(n for n, rank in living.items() if rank.worker.node == node)
-                turn.emit(
-                    StopRanks(
-                        turn.cause,
-                        task.spec.task,
-                        task.generation,
-                        (node,),
-                        is_graceful=False,
-                        only=numbers,
-                    )
+                kill = StopOrder(
+                    task=task.spec.task,
+                    generation=task.generation,
+                    is_graceful=False,
+                    only=numbers,
                 )
+                turn.emit(StopRanks(turn.cause, (node,), kill))
 
 
 def _is_of_use(turn: Turn, task: TaskState, rank: RankState, part: ModelPart) -> bool:

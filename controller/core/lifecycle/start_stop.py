@@ -27,6 +27,7 @@ from controller.core.state.task_records import Intent, Spares
 from controller.core.state.turn import Turn
 from controller.core.timers import InspectionDue, StopOverdue
 from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.regroup import Resume
 
 
@@ -89,9 +90,14 @@ def _graceful_limit_s(turn: Turn, task: TaskState) -> float:
 
 def send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:
     """Have the task's ranks on these nodes stopped."""
-    reachable, is_graceful = tuple(nodes), task.stopping.is_graceful
+    reachable = tuple(nodes)
     if reachable:
-        turn.emit(StopRanks(turn.cause, task.spec.task, task.generation, reachable, is_graceful))
+        order = StopOrder(
+            task=task.spec.task,
+            generation=task.generation,
+            is_graceful=task.stopping.is_graceful,
+        )
+        turn.emit(StopRanks(turn.cause, reachable, order))
 
 
 def note_stop(task: TaskState, node: NodeId) -> None:

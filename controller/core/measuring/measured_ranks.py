@@ -23,6 +23,7 @@ from nodeagent.protocol.observations import (
     RankObservation,
     RankRaised,
 )
+from nodeagent.protocol.orders import StopOrder
 
 
 def observe_run(turn: Turn, event: Observed, observation: RankObservation) -> None:
@@ -164,4 +165,5 @@ def send_stop(turn: Turn, run: MeasuredRun, nodes: tuple[NodeId, ...]) -> None:
         n for n in nodes if turn.state.nodes[n].contact.condition is NodeCondition.HEALTHY
     )
     if healthy:
-        turn.emit(StopRanks(turn.cause, run.task, run.generation, healthy, is_graceful=False))
+        kill = StopOrder(task=run.task, generation=run.generation, is_graceful=False)
+        turn.emit(StopRanks(turn.cause, healthy, kill))

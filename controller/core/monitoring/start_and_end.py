@@ -46,6 +46,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection, Stage
 from controller.core.timers import InspectionDue
+from nodeagent.protocol.orders import StopOrder
 
 _FORMING: tuple[Step, ...] = ("start", "form", "state")
 
@@ -185,8 +186,7 @@ def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Ha
         rank = task.ranks[number]
         note_left_over(rank)
         node, only = rank.worker.node, (number,)
-        turn.emit(
-            StopRanks(
-                turn.cause, task.spec.task, task.generation, (node,), is_graceful=False, only=only
-            )
+        kill = StopOrder(
+            task=task.spec.task, generation=task.generation, is_graceful=False, only=only
         )
+        turn.emit(StopRanks(turn.cause, (node,), kill))

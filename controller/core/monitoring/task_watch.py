@@ -9,6 +9,7 @@ from controller.core.state.turn import Turn
 from controller.core.state.watch import Inspection, Stage
 from controller.core.timers import InspectionOverdue
 from nodeagent.protocol.observations import IterationCommitted, RankInspected
+from nodeagent.protocol.orders import InspectOrder
 
 _GRACE_S = 0.3
 """For the way to the agents and back, beyond the time that they may take."""
@@ -76,16 +77,13 @@ def begin_inspection(
     """Ask the agents where the ranks stand; the answers are awaited for a limited time."""
     task.watch.inspection = Inspection(turn.at, stage, is_last)
     name, generation, policy = task.spec.task, task.generation, turn.policy
-    turn.emit(
-        InspectRanks(
-            turn.cause,
-            name,
-            generation,
-            task.nodes,
-            answer_limit_s=policy.answer_limit_s,
-            limit_s=policy.inspection_limit_s,
-        )
+    order = InspectOrder(
+        task=name,
+        generation=generation,
+        answer_limit_s=policy.answer_limit_s,
+        limit_s=policy.inspection_limit_s,
     )
+    turn.emit(InspectRanks(turn.cause, task.nodes, order))
     turn.set_timer(InspectionOverdue(name, generation), policy.inspection_limit_s + _GRACE_S)
 
 

@@ -17,6 +17,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.orders import StopOrder
 
 
 def compare_inventory(
@@ -95,7 +96,8 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
         return  # sent before the agent had its orders; a stop would hit those that go on
     elif not is_ours or task is None or task.lifecycle.phase is not TaskPhase.STOPPING:
-        turn.emit(StopRanks(turn.cause, status.task, status.generation, (node,), is_graceful=False))
+        kill = StopOrder(task=status.task, generation=status.generation, is_graceful=False)
+        turn.emit(StopRanks(turn.cause, (node,), kill))
 
 
 def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankStatus) -> None:
@@ -104,16 +106,13 @@ def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankSt
     if spare is not None and spare.worker.node == node:
         note_spare_listed(spare, status)
         return
-    turn.emit(
-        StopRanks(
-            turn.cause,
-            status.task,
-            status.generation,
-            (node,),
-            is_graceful=False,
-            only=(status.global_rank,),
-        )
+    kill = StopOrder(
+        task=status.task,
+        generation=status.generation,
+        is_graceful=False,
+        only=(status.global_rank,),
     )
+    turn.emit(StopRanks(turn.cause, (node,), kill))
 
 
 def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:

@@ -11,6 +11,7 @@ from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Spares, Target
 from controller.core.state.turn import Turn
+from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.regroup import RankRef
 
 
@@ -76,9 +77,8 @@ def leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int
         if turn.state.nodes[node].contact.condition is NodeCondition.HEALTHY
     )
     if reachable:
-        turn.emit(
-            StopRanks(turn.cause, task.spec.task, task.generation, reachable, is_graceful=False)
-        )
+        kill = StopOrder(task=task.spec.task, generation=task.generation, is_graceful=False)
+        turn.emit(StopRanks(turn.cause, reachable, kill))
 
 
 def going_on(task: TaskState, old: RankState, old_number: int) -> RankState:

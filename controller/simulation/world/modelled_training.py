@@ -178,11 +178,11 @@ class ModelledTraining:
 
     def halt(self, halt: HaltRanks) -> None:
         """Park ranks: at once, or at the end of the iteration."""
-        run = self._of(halt.task, halt.generation)
+        run = self._of(halt.order.task, halt.order.generation)
         if run is None:
             return
         delay_s = self._site.draw(self._site.values.steps.park)
-        if halt.at_boundary and run.stage == "training":
+        if halt.order.at_boundary and run.stage == "training":
             delay_s += self._site.draw_fraction() * run.iteration_s
         else:
             self.stall(run)
@@ -212,16 +212,16 @@ class ModelledTraining:
 
     def order_stop(self, stop: StopRanks) -> None:
         """Stop ranks: at once, or at the end of the iteration."""
-        run = self._of(stop.task, stop.generation)
+        run = self._of(stop.order.task, stop.order.generation)
         if run is None:
             self._site.clock.after(AGENT_S, partial(self._report_stopped, stop))
             return
-        if stop.only:
-            numbers = [n for n in stop.only if n in run.alive or n in run.spares]
+        if stop.order.only:
+            numbers = [n for n in stop.order.only if n in run.alive or n in run.spares]
             self._site.clock.after(AGENT_S, partial(self._end_all, run, numbers, 0))
             return
         delay_s = AGENT_S
-        if stop.is_graceful and run.stage == "training":
+        if stop.order.is_graceful and run.stage == "training":
             delay_s += self._site.draw_fraction() * run.iteration_s
         else:
             self.stall(run)
@@ -230,20 +230,22 @@ class ModelledTraining:
 
     def _stop(self, run: ModelledGeneration, stop: StopRanks) -> None:
         run.settle(self._site.clock.now_s)
-        run.is_saved = stop.is_graceful and run.is_in("training")
+        run.is_saved = stop.order.is_graceful and run.is_in("training")
         nodes_asked = set(stop.nodes)
         self._report_stopped(stop)
         processes = run.alive | run.spares
         here = [n for n, worker in processes.items() if worker.node in nodes_asked]
-        self._end_all(run, here, 0 if stop.is_graceful else 9)
+        self._end_all(run, here, 0 if stop.order.is_graceful else 9)
         if not run.alive and self._site.runs.get(run.start.task) is run:
             run.stage = "over"
-            self._site.ledger.task(self._site.clock.now_s, stop.task, "waiting", workers=0)
+            self._site.ledger.task(self._site.clock.now_s, stop.order.task, "waiting", workers=0)
 
     def _report_stopped(self, stop: StopRanks) -> None:
-        if not stop.is_graceful:
+        if not stop.order.is_graceful:
             for node in stop.nodes:
-                self._site.post_if_up(node, StopCarriedOut(node, stop.task, stop.generation))
+                self._site.post_if_up(
+                    node, StopCarriedOut(node, stop.order.task, stop.order.generation)
+                )
 
     def _end_all(self, run: ModelledGeneration, numbers: list[int], signal: int) -> None:
         for number in numbers:

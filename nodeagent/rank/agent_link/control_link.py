@@ -22,12 +22,11 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import (
     AskStanding,
     BreakRank,
-    Halt,
     Join,
     RankHello,
     RankPulse,
@@ -38,6 +37,7 @@ from nodeagent.protocol.local import (
     ToRank,
 )
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreReply
@@ -69,7 +69,7 @@ class ControlLink:
         socket_path: Path,
         hello: RankHello,
         wall_s: Callable[[], float],
-        halt: Callable[[Generation, list[int] | None], None],
+        halt: Callable[[Generation, tuple[int, ...] | None], None],
         read_standing: Callable[[], Standing] = read_own_standing,
     ) -> None:
         self._socket_path = socket_path
@@ -207,7 +207,7 @@ class ControlLink:
     def _serve(self, connection: socket.socket) -> None:
         with self._changed:
             self._is_hello_due = True
-        splitter = LineSplitter()
+        reader = MessageReader(self._codec)
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         poll.register(self._wait_end, select.POLLIN)
@@ -221,8 +221,8 @@ class ControlLink:
                 data = connection.recv(65536)
                 if not data:
                     return
-                for line in splitter.feed(data):
-                    self._take(self._codec.decode(line))
+                for message in reader.feed(data):
+                    self._take(message)
 
     def _send_pending(self, connection: socket.socket, last_sent_seq: int) -> int:
         with self._changed:
@@ -257,14 +257,14 @@ class ControlLink:
                 self._answers.append(
                     RankStands(number=message.number, standing=self._read_standing())
                 )
-            case Halt():
+            case HaltOrder():
                 self._halt(message)
             case Join():
                 self._accept_join(message.launch)
             case StoreReply():
                 logger.warning("dropped a store's reply that came on the control connection")
 
-    def _halt(self, halt: Halt) -> None:
+    def _halt(self, halt: HaltOrder) -> None:
         if halt.generation != self._hello.generation:
             return
         if halt.at_boundary:

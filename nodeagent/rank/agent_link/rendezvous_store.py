@@ -24,7 +24,7 @@ from typing import Final
 from pydantic import TypeAdapter
 from torch._C._distributed_c10d import Store  # torch.distributed shows no type checker the name
 
-from nodeagent.protocol.codec import Codec, LineSplitter, encode
+from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import ToRank
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
@@ -79,7 +79,7 @@ class AgentStore(Store):
         self._monotonic_s = monotonic_s
         self._codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
         self._connection: socket.socket | None = None
-        self._splitter = LineSplitter()
+        self._reader = MessageReader(self._codec)
         self._closed = threading.Event()
         self._one_at_a_time = threading.Lock()
         self._timeout = timedelta(seconds=DEFAULT_TIMEOUT_S)
@@ -186,8 +186,7 @@ class AgentStore(Store):
             data = connection.recv(65536)
             if not data:
                 raise ConnectionResetError
-            for line in self._splitter.feed(data):
-                message = self._codec.decode(line)
+            for message in self._reader.feed(data):
                 # A reply to an earlier call is a second answer to a repeated call. It is ignored.
                 if isinstance(message, StoreReply) and message.call_id == call_id:
                     return message
@@ -207,7 +206,7 @@ class AgentStore(Store):
                 self._closed.wait(_RECONNECT_WAIT_S)
             else:
                 self._connection = connection
-                self._splitter = LineSplitter()
+                self._reader = MessageReader(self._codec)
         if self._closed.is_set():
             self._disconnect()
             raise StoreClosedError("the rendezvous store was closed")

@@ -246,7 +246,7 @@ class _Process:
                 self._groups.halt(with_inner=True)
             return self._groups
 
-    def _halt_generation(self, generation: Generation, broken: list[int] | None) -> None:
+    def _halt_generation(self, generation: Generation, broken: tuple[int, ...] | None) -> None:
         """Halt ``generation``. The training thread may be blocked in a collective, or computing.
 
         A replica without a broken rank keeps its inner connections, so that it can finish its

@@ -20,7 +20,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ToRank
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
@@ -99,15 +99,13 @@ def _call(
 
 def _try_call(socket_path: Path, call: StoreCall) -> StoreReply | None:
     """Make one call on a new connection; return None if the agent went away."""
-    codec: Codec[ToRank] = Codec(TypeAdapter(ToRank))
-    splitter = LineSplitter()
+    reader: MessageReader[ToRank] = MessageReader(Codec(TypeAdapter(ToRank)))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect(str(socket_path))
             connection.sendall(encode(call))
             while data := connection.recv(65536):
-                for line in splitter.feed(data):
-                    message = codec.decode(line)
+                for message in reader.feed(data):
                     if isinstance(message, StoreReply) and message.call_id == call.call_id:
                         return message
         except ProtocolError as error:

@@ -29,7 +29,7 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.process_tools.clock import SystemNodeClock
-from nodeagent.protocol.codec import Codec, LineSplitter, ProtocolError, encode
+from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
@@ -63,7 +63,7 @@ class Template:
         self._is_ending = False
         self._selector = selectors.DefaultSelector()
         self._connection: socket.socket | None = None
-        self._splitter = LineSplitter()
+        self._reader = MessageReader(self._codec)
         self._signals, self._signalled = socket.socketpair()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
@@ -111,7 +111,7 @@ class Template:
         self._disconnect()
         connection.settimeout(_SEND_TIMEOUT_S)
         self._connection = connection
-        self._splitter = LineSplitter()
+        self._reader = MessageReader(self._codec)
         receive = functools.partial(self._receive, connection)
         self._selector.register(connection, selectors.EVENT_READ, receive)
         self._send(self._hello)
@@ -124,8 +124,8 @@ class Template:
             if not data:
                 self._disconnect()
                 return
-            for line in self._splitter.feed(data):
-                self._send(self._fork(self._codec.decode(line).launch))
+            for request in self._reader.feed(data):
+                self._send(self._fork(request.launch))
         except ProtocolError as error:
             logger.warning("closed a connection after an invalid message: reason=%s", error)
             self._disconnect()

@@ -344,4 +344,4 @@ def test_a_halt_that_may_have_been_lost_is_given_again(world: World) -> None:
     node = world.machine.state.tasks[A].nodes[0]
     take_over(world)
     [halt] = [i for i in attach(world, node) if isinstance(i, HaltRanks)]
-    assert (halt.task, halt.nodes) == (A, (node,))
+    assert (halt.order.task, halt.nodes) == (A, (node,))

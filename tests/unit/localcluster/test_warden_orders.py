@@ -1,4 +1,4 @@
-"""Orders and answers survive their line format; the socket tells an end from silence."""
+"""Orders and answers are read as they were written; the socket tells an end from silence."""
 
 import socket
 
@@ -8,12 +8,9 @@ from controller.localcluster.warden_orders import (
     Action,
     Answer,
     CutMethod,
-    LineSocket,
+    MessageSocket,
     ServerCommand,
     WardenOrder,
-    decode_answer,
-    decode_order,
-    encode,
 )
 
 SERVER = ServerCommand(
@@ -24,43 +21,54 @@ SERVER = ServerCommand(
 )
 
 
+def answers(connection: socket.socket) -> MessageSocket[Answer]:
+    return MessageSocket(connection, Answer)
+
+
 @pytest.mark.parametrize(
-    "order", [WardenOrder(1, Action.START, "n1", SERVER), WardenOrder(2, Action.LOSE, "n2")]
+    "order",
+    [
+        WardenOrder(number=1, action=Action.START, node="n1", server=SERVER),
+        WardenOrder(number=2, action=Action.LOSE, node="n2"),
+    ],
 )
 def test_an_order_is_read_as_it_was_written(order: WardenOrder) -> None:
-    line = encode(order)
-    assert line.count(b"\n") == 1
-    assert line.endswith(b"\n")
-    assert decode_order(line) == order
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert answers(theirs).send(order)
+        assert MessageSocket(ours, WardenOrder).receive() == [order]
 
 
 def test_an_answer_is_read_as_it_was_written() -> None:
-    answer = Answer(3, host_pid=7, server_pid=8, error="no\nway")
-    assert decode_answer(encode(answer)) == answer
-
-
-def test_lines_arrive_whole_however_they_are_cut() -> None:
+    answer = Answer(number=3, host_pid=7, server_pid=8, error="no\nway")
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        lines = LineSocket(ours)
-        theirs.sendall(b"on")
-        assert lines.receive() == []
-        theirs.sendall(b"e\ntwo\nthr")
-        assert lines.receive() == [b"one", b"two"]
-        theirs.sendall(b"ee\n")
-        assert lines.receive_line(1) == b"three"
+        assert MessageSocket(theirs, WardenOrder).send(answer)
+        assert answers(ours).receive_one(1) == answer
+
+
+def test_messages_arrive_whole_however_they_are_cut() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        received = answers(ours)
+        theirs.sendall(b'{"num')
+        assert received.receive() == []
+        theirs.sendall(b'ber": 1}\n{"number": 2}\n{"number"')
+        assert received.receive() == [Answer(number=1), Answer(number=2)]
+        theirs.sendall(b": 3}\n")
+        assert received.receive_one(1) == Answer(number=3)
 
 
 def test_the_end_of_the_other_side_is_none_and_sending_says_so() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
-        assert LineSocket(ours).receive() is None
-        assert LineSocket(ours).receive_line(1) is None
-        assert not LineSocket(ours).send(b"anybody?\n")
+        assert answers(ours).receive() is None
+        assert answers(ours).receive_one(1) is None
+        assert not answers(ours).send(WardenOrder(number=1, action=Action.CUT, node="n1"))
 
 
-def test_silence_ends_the_wait_for_a_line() -> None:
+def test_silence_ends_the_wait_for_a_message() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert LineSocket(ours).receive_line(0.01) is None
+        assert answers(ours).receive_one(0.01) is None

@@ -70,6 +70,43 @@ def test_waiting_costs_what_the_faulted_task_would_do(capsys: pytest.CaptureFixt
     assert answer["waiting"]["gpu_hours_per_min"] == (120 - 16 - 32) / 60
 
 
+def printed_words(capsys: pytest.CaptureFixture[str], problem: Path) -> str:
+    """Return what is printed, with single spaces: the width of the terminal breaks lines."""
+    assert main(["plan", "solve", str(problem), "--explain"]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_cost_of_waiting_is_gpu_time_and_a_share_of_the_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The example had 128 GPUs before its fault. The plan gives back 75 % of their WAF."""
+    full = 0.5 * 1.8e15 + 4.2e15 + 1.5 * 1.12e16
+    lost = 0.5 * 9.6e14 + 4.2e15 + 1.5 * 1.12e16 - (0.5 * 1.8e15 + 4.2e15)
+    minutes, share = 128 * lost / full, 100 * lost / full
+    cost = f"waiting costs {minutes:.1f} GPU-minutes ({share:.0f}% of the cluster), if faulted"
+    assert cost in printed_words(capsys, EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("task", "cost"),
+    [
+        ({"workers": 0, "throughput": {"2000": 1.0}}, "2,000 GPU-minutes (100% of the cluster)"),
+        (
+            {"workers": 1000, "throughput": {"1000": 1.0, "2000": 1.00001}},
+            "under 0.1 GPU-minutes (0% of the cluster)",
+        ),
+        ({"workers": 2000, "throughput": {"2000": 1.0}}, "waiting costs no throughput"),
+    ],
+)
+def test_the_cost_of_waiting_is_printed_for_every_kind_of_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], task: dict[str, Any], cost: str
+) -> None:
+    path = tmp_path / "problem.json"
+    whole = {"workers": 2000, "running_s": 1e9, "tasks": [{"name": "a", "transition_s": 0, **task}]}
+    path.write_text(json.dumps(whole))
+    assert cost in printed_words(capsys, path)
+
+
 def test_what_other_estimates_would_change_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

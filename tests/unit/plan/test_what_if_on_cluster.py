@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -105,8 +106,11 @@ def test_the_problem_can_be_saved_and_solved(
 
 
 def test_the_table_tells_who_goes_where(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "what-if", "--state", str(run), "--lose-node", "n4"]) == 0
+    words = ["plan", "what-if", "--state", str(run), "--lose-node", "n4", "--explain"]
+    assert main(words) == 0
     printed = capsys.readouterr().out
+    cost = r"waiting costs \d\.\d GPU-minutes \(\d+% of the cluster\)"
+    assert re.search(cost, " ".join(printed.split()))
     assert "gpt-b (faulted)" in printed
     assert "gpt-a: tp1 pp1 dp4 on n1:0,1 n2:0,1\n" in printed
     assert "gpt-b: tp2 pp1 dp2 on n3:0,1 n4:0,1 -> tp2 pp1 dp1 on n3:0,1\n" in printed

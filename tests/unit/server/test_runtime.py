@@ -38,6 +38,7 @@ from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankStarted
+from nodeagent.protocol.orders import HaltOrder, StopOrder
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
@@ -197,8 +198,8 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
 async def test_instructions_are_carried_out_in_order_before_the_next_event(
     harness: Harness, machine: Scripted
 ) -> None:
-    halt = HaltRanks(1, A, Generation(1), (N1,), (2,), at_boundary=False)
-    stop = StopRanks(1, A, Generation(1), (N1, N2), is_graceful=True)
+    halt = HaltRanks(1, (N1,), HaltOrder(task=A, generation=Generation(1), broken=(2,)))
+    stop = StopRanks(1, (N1, N2), StopOrder(task=A, generation=Generation(1), is_graceful=True))
     probe = ProbeNode(1, N1, (N2,))
     announce = Announce(1, "info", "note", "n1", "text")
     answer = AnswerRequest(1, "r1", is_ok=True, code="ok", message="")
@@ -210,8 +211,8 @@ async def test_instructions_are_carried_out_in_order_before_the_next_event(
     )
     await harness.post(REQUEST, REQUEST)
     assert harness.ports.calls == [
-        Call("halt_ranks", (halt,)),
-        Call("stop_ranks", (stop,)),
+        Call("order_ranks", ((N1,), halt.order)),
+        Call("order_ranks", ((N1, N2), stop.order)),
         Call("probe", (probe,)),
         Call("drop_rendezvous", (A, 1)),
         Call("publish", (0.0, announce)),
@@ -365,7 +366,9 @@ async def test_the_log_names_each_instruction_with_its_cause(
     harness: Harness, machine: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     def script(event: Event) -> list[Instruction]:
-        stop = StopRanks(event.number, A, Generation(3), (N2, N1), is_graceful=False)
+        stop = StopRanks(
+            event.number, (N2, N1), StopOrder(task=A, generation=Generation(3), is_graceful=False)
+        )
         return [stop, SetTimer(event.number, JudgeNode(N1), 60.0)]
 
     machine.script = script

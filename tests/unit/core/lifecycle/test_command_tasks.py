@@ -207,7 +207,7 @@ def test_a_start_without_a_report_is_no_life() -> None:
 def test_a_broken_rank_starts_all_processes_anew(cluster: Cluster) -> None:
     cluster.commit(3)
     cluster.exit(1, signal=9)
-    assert cluster.of_kind(HaltRanks)[-1].broken == (1,)
+    assert cluster.of_kind(HaltRanks)[-1].order.broken == (1,)
     cluster.halt(0)
     start = cluster.of_kind(StartRanks)[-1]
     assert (start.generation, start.global_ranks, dict(start.continues)) == (2, (0, 1), {})

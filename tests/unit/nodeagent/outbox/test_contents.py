@@ -5,7 +5,6 @@ from pydantic import TypeAdapter
 from nodeagent.outbox.contents import MAX_PROCESS_MARKS, Outbox
 from nodeagent.outbox.outbox_records import Mark, MarkScope, OutboxRecord
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.local import Halt
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import (
     AnyObservation,
@@ -13,6 +12,7 @@ from nodeagent.protocol.observations import (
     RankHalted,
     RankJoined,
 )
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.regroup import Position
 from tests.fakes.observations import committed
 
@@ -157,8 +157,10 @@ def test_what_a_regroup_waits_for_is_never_dropped() -> None:
 
 
 def request_halt(outbox: Outbox, generation: int, *broken: int, at_boundary: bool = False) -> bool:
-    halt = Halt(generation=Generation(generation), broken=list(broken), at_boundary=at_boundary)
-    record = outbox.request_halt(TASK, halt)
+    halt = HaltOrder(
+        task=TASK, generation=Generation(generation), broken=broken, at_boundary=at_boundary
+    )
+    record = outbox.request_halt(halt)
     if record is not None:
         outbox.apply(record)
     return record is not None
@@ -169,7 +171,15 @@ def test_halts_of_a_generation_add_up_whatever_their_order() -> None:
         outbox = Outbox()
         for rank, at_boundary in (first, second):
             assert request_halt(outbox, 1, rank, at_boundary=at_boundary)
-        assert outbox.halt(TASK) == Halt(generation=GENERATION, broken=[1, 3], at_boundary=False)
+        assert outbox.halt(TASK) == HaltOrder(
+            task=TASK,
+            generation=GENERATION,
+            broken=(
+                1,
+                3,
+            ),
+            at_boundary=False,
+        )
         assert not request_halt(outbox, 1, 3, at_boundary=True)
 
 
@@ -178,7 +188,7 @@ def test_halt_of_a_newer_generation_takes_the_place_of_the_older() -> None:
     request_halt(outbox, 2, 1, at_boundary=True)
     assert not request_halt(outbox, 1, 5)
     assert request_halt(outbox, 3)
-    assert outbox.halt(TASK) == Halt(generation=Generation(3))
+    assert outbox.halt(TASK) == HaltOrder(task=TASK, generation=Generation(3))
     assert outbox.halt(TaskId("gpt-b")) is None
 
 
@@ -188,7 +198,7 @@ def test_halt_survives_the_agent_but_not_the_run() -> None:
     request_halt(outbox, 1, 2)
     outbox = restored(outbox)
     attach(outbox, "run-1")
-    assert outbox.halt(TASK) == Halt(generation=GENERATION, broken=[2])
+    assert outbox.halt(TASK) == HaltOrder(task=TASK, generation=GENERATION, broken=(2,))
     attach(outbox, "run-2")
     assert outbox.halt(TASK) is None
     assert restored(outbox).halt(TASK) is None

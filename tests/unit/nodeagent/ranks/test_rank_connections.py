@@ -1,6 +1,7 @@
 """What a rank is told when it says hello, and on which name its reports count."""
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -16,9 +17,10 @@ from nodeagent.outbox.outbox_records import MarkScope
 from nodeagent.process_tools.json_streams import LineChannel
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.local import Halt, RankHello, RankPulse, RankReport
+from nodeagent.protocol.local import RankHello, RankPulse, RankReport
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankDone
+from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.rank_connections import RankConnections
@@ -128,7 +130,7 @@ class Connection:
         received = b""
         while not received.endswith(stored):
             received += await asyncio.get_running_loop().sock_recv(self._end, 65536)
-        return [line.split('"')[3] for line in received.decode().splitlines()][:-1]
+        return [json.loads(line)["kind"] for line in received.splitlines()][:-1]
 
     async def _send(self, message: BaseModel) -> None:
         await asyncio.get_running_loop().sock_sendall(self._end, encode(message))
@@ -139,8 +141,8 @@ def iterations(owner: FakeOwner) -> list[int]:
     return [one.observation.iteration for one in reports if isinstance(one.observation, RankDone)]
 
 
-def halt(generation: int) -> Halt:
-    return Halt(generation=Generation(generation), broken=[3])
+def halt(generation: int) -> HaltOrder:
+    return HaltOrder(task=TASK, generation=Generation(generation), broken=(3,))
 
 
 async def test_untroubled_rank_is_told_nothing(owner: FakeOwner) -> None:
@@ -149,7 +151,7 @@ async def test_untroubled_rank_is_told_nothing(owner: FakeOwner) -> None:
 
 
 async def test_halted_generation_hears_it_at_every_connection(owner: FakeOwner) -> None:
-    owner.outbox.request_halt(TASK, halt(1))
+    owner.outbox.request_halt(halt(1))
     for _ in range(2):
         async with owner.connection() as connection:
             assert await connection.hello(1, 0) == ["halt"]
@@ -163,7 +165,7 @@ async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(
     owner.process.rename(2, 1)
     async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["join"]
-        owner.outbox.request_halt(TASK, halt(2))
+        owner.outbox.request_halt(halt(2))
         owner.hub.halt(PID, halt(2))
         assert await connection.report(1, 0) == ["halt"]
         assert await connection.hello(2, 1) == ["halt"]
@@ -172,7 +174,7 @@ async def test_halt_that_overtook_the_joining_is_repeated_at_the_new_hello(
 async def test_rank_that_was_renamed_without_its_knowledge_gets_the_order_at_its_hello(
     owner: FakeOwner,
 ) -> None:
-    owner.outbox.request_halt(TASK, halt(1))
+    owner.outbox.request_halt(halt(1))
     owner.process.rename(2, 1)
     async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["halt", "join"]
@@ -181,7 +183,7 @@ async def test_rank_that_was_renamed_without_its_knowledge_gets_the_order_at_its
 
 async def test_halt_of_the_new_generation_comes_after_the_join(owner: FakeOwner) -> None:
     owner.process.rename(2, 1)
-    owner.outbox.request_halt(TASK, halt(2))
+    owner.outbox.request_halt(halt(2))
     async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["join", "halt"]
 
@@ -235,7 +237,7 @@ async def test_reports_before_and_after_a_second_hello_are_one_sequence(
 
 
 async def test_rank_of_another_run_is_answered_and_told_nothing(owner: FakeOwner) -> None:
-    owner.outbox.request_halt(TASK, halt(1))
+    owner.outbox.request_halt(halt(1))
     owner.process.rename(2, 1)
     owner.process.is_foreign = True
     async with owner.connection() as connection:
