@@ -14,6 +14,7 @@ import pytest
 from nodeagent.probes.process_stats import read_stat
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import REPOSITORY, AgentNode, record_pids, until
+from tests.fakes.process_states import is_alive
 
 
 @pytest.fixture
@@ -24,11 +25,6 @@ async def bare() -> AsyncIterator[AgentNode]:
         yield node
     finally:
         node.remove()
-
-
-def is_alive(pid: int) -> bool:
-    stat = read_stat(pid)
-    return stat is not None and stat.is_alive
 
 
 async def ended(agent: int) -> None:
@@ -85,8 +81,7 @@ async def test_copied_code_replaces_the_agent_and_adopts_its_ranks(
     second = json.loads(result.stdout)
     assert second["is_new"]
     assert second["pid"] != first["pid"]
-    status = bare.status()
-    assert status is not None
+    status = await bare.status()
     assert status.code_dir == str(tmp_path)
     assert {rank.pid for rank in status.ranks} == set(pids.values())
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from controller.fleet.rendezvous_tables import RendezvousTables
-from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
     InjectFault,
@@ -40,6 +39,7 @@ from nodeagent.protocol.standing import Standing
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
+from tests.fakes.process_states import is_alive, is_stopped
 
 TASK = TaskId("mine")
 LINE = (
@@ -91,16 +91,6 @@ def iterations(controller: FakeController) -> list[int]:
     return [each.iteration for each in controller.observed(IterationCommitted)]
 
 
-def is_alive(pid: int) -> bool:
-    stat = read_stat(pid)
-    return stat is not None and stat.is_alive
-
-
-def state_of(pid: int) -> str:
-    stat = read_stat(pid)
-    return stat.state if stat is not None else ""
-
-
 def log(node: AgentNode, stem: str) -> str:
     path = node.state_dir / "ranks" / f"{stem}.log"
     return path.read_text() if path.exists() else ""
@@ -120,7 +110,7 @@ async def test_ranks_get_torchruns_environment_and_one_port(
     shared = tmp_path / "tasks" / "mine"
     ranks = [launch(SHOW_ENVIRONMENT, number, task_dir=shared) for number in (1, 0)]
     assert (await controller.start_ranks(*ranks)).error is None
-    await until(lambda: len(controller.observed(RankExited)) == 2, "both exits")
+    await controller.reported(RankExited, 2)
     assert all(not started.warm for started in controller.observed(RankStarted))
     first, second = (json.loads((shared / str(number)).read_text()) for number in (0, 1))
     for number, environment in enumerate((first, second)):
@@ -209,8 +199,8 @@ async def test_what_a_killed_script_has_started_ends_with_it(
     place = node.state_dir
     command = command.model_copy(update={"cwd": str(place)})
     await controller.start_ranks(launch(command=command))
-    await until(lambda: (place / "child").exists() and (place / "child").read_text() != "", "it")
-    child = int((place / "child").read_text())
+    file = place / "child"
+    child = int(await until(lambda: file.exists() and file.read_text(), "the child's pid"))
     assert is_alive(child)
     refused = await controller.do(inject(RankFault(kind="raise")))
     assert "has not attached: it can be killed or stopped only" in (refused.error or "")
@@ -431,7 +421,7 @@ async def test_a_command_that_has_not_attached_is_not_disturbed_by_a_look(
     assert not controller.observed(RankInspected), "it is not taken for one that gives no answer"
     pid = record_pids(node)["mine.1.0"]
     os.kill(pid, signal.SIGSTOP)
-    await until(lambda: state_of(pid) == "T", "it stands still")
+    await until(lambda: is_stopped(pid), "it stands still")
     assert (await controller.do(inspect().model_copy(update={"command_id": "2"}))).error is None
     assert (await controller.first(RankInspected)).standing.where == "stopped"
     assert "my own signal" not in log(node, "mine.1.0")

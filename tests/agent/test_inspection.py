@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 
-from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import OrderRanksCommand
 from nodeagent.protocol.observations import IterationCommitted, RankInspected
@@ -12,6 +11,7 @@ from nodeagent.protocol.orders import InspectOrder
 from nodeagent.protocol.standing import Standing
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
+from tests.fakes.process_states import is_stopped
 
 
 async def look(
@@ -69,7 +69,7 @@ async def test_stopped_rank_is_seen_at_once_and_may_go_on(node: AgentNode) -> No
         pids = await started(node, controller, Script(), Script())
         pid = pids["gpt-a.1.1"]
         os.kill(pid, signal.SIGSTOP)
-        await until(lambda: (stat := read_stat(pid)) is not None and stat.state == "T", "it stops")
+        await until(lambda: is_stopped(pid), "it stops")
         standings = await look(controller)
         assert (standings[0].where, standings[1].where) == ("computing", "stopped")
         os.kill(pid, signal.SIGCONT)

@@ -11,6 +11,7 @@ from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.observations import RankExited, RankStarted
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, FakeController, record_pids, until
+from tests.fakes.text_files import append
 
 XID = "[ 812.4] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
 LINK_DOWN = "[ 900.1] mlx5_core 0000:5e:00.0 eth2: Link down\n"
@@ -35,15 +36,16 @@ async def node(kernel_log: Path) -> AsyncIterator[AgentNode]:
         node.remove()
 
 
-def append(path: Path, text: str | bytes) -> None:
-    with path.open("ab") as file:
-        file.write(text if isinstance(text, bytes) else text.encode())
+async def messages(controller: FakeController, count: int) -> list[NodeFinding]:
+    """Wait for ``count`` findings of the kernel log, and return them."""
 
+    def found() -> list[NodeFinding] | None:
+        observations = [report.observation for report in controller.reports]
+        findings = [one for one in observations if isinstance(one, NodeFinding)]
+        in_kernel_log = [one for one in findings if one.probe == "kernel log"]
+        return in_kernel_log if len(in_kernel_log) == count else None
 
-def messages(controller: FakeController) -> list[NodeFinding]:
-    observations = [report.observation for report in controller.reports]
-    findings = [one for one in observations if isinstance(one, NodeFinding)]
-    return [one for one in findings if one.probe == "kernel log"]
+    return await until(found, f"{count} findings of the kernel log")
 
 
 async def test_kernel_log_is_followed_while_it_is_rotated(
@@ -51,7 +53,7 @@ async def test_kernel_log_is_followed_while_it_is_rotated(
 ) -> None:
     async with node.controller() as controller:
         append(kernel_log, b"\xff\xfe rubbish\n" + b"x" * 90_000 + b"\n" + XID.encode())
-        await until(lambda: len(messages(controller)) == 1, "the first finding")
+        await messages(controller, 1)
         # All of it comes between two looks.
         assert node.process is not None
         node.process.send_signal(signal.SIGSTOP)
@@ -59,11 +61,10 @@ async def test_kernel_log_is_followed_while_it_is_rotated(
         append(kernel_log.with_suffix(".1"), LINK_DOWN)
         append(kernel_log, "[ 949.0] usb 1-1: new high-speed USB device\n" + DISK)
         node.process.send_signal(signal.SIGCONT)
-        await until(lambda: len(messages(controller)) == 2, "findings of both files")
+        await messages(controller, 2)
         os.truncate(kernel_log, 0)
         append(kernel_log, XID.replace("3b:00", "5d:00"))
-        await until(lambda: len(messages(controller)) == 3, "a finding of the truncated file")
-        found = messages(controller)
+        found = await messages(controller, 3)
         assert found[0].subject == "PCI 0000:3b:00"
         assert LINK_DOWN.strip() in found[1].text
         assert DISK.strip() in found[1].text
@@ -81,14 +82,13 @@ async def test_finding_is_kept_for_a_controller_that_is_away(
         "the finding in the agent's log",
     )
     async with node.controller() as controller:
-        await until(lambda: len(messages(controller)) == 1, "the finding")
+        await messages(controller, 1)
 
 
 async def test_agent_says_what_its_probes_do(node: AgentNode, kernel_log: Path) -> None:
     probes = ("gpu", "disk", "memory", "network", "kernel log")
     await until(lambda: all(f"probe={probe} " in node.log for probe in probes), "a line of each")
-    status = node.status()
-    assert status is not None
+    status = await node.status()
     assert status.probes.keys() == set(probes)
     assert status.probes["kernel log"] == f"follows {kernel_log}"
     assert "/dev/shm" in status.probes["disk"]
@@ -99,7 +99,7 @@ async def test_kill_that_the_kernel_log_explains_is_one_for_memory(
 ) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script()), launch(Script(), global_rank=1, worker=1))
-        await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
+        await controller.reported(RankStarted, 2)
         pids = record_pids(node)
         victim, other = pids["gpt-a.1.0"], pids["gpt-a.1.1"]
         append(
@@ -107,13 +107,11 @@ async def test_kill_that_the_kernel_log_explains_is_one_for_memory(
         )
         for pid in (victim, other):
             os.kill(pid, signal.SIGKILL)
-        await until(lambda: len(controller.observed(RankExited)) == 2, "both exits")
-        ends = {
-            one.pid: (one.signal, one.is_out_of_memory) for one in controller.observed(RankExited)
-        }
+        exits = await controller.reported(RankExited, 2)
+        ends = {one.pid: (one.signal, one.is_out_of_memory) for one in exits}
         assert ends == {victim: (signal.SIGKILL, True), other: (signal.SIGKILL, False)}
-        await until(lambda: len(messages(controller)) == 1, "the finding")
-        assert str(victim) in messages(controller)[0].text
+        [finding] = await messages(controller, 1)
+        assert str(victim) in finding.text
 
 
 async def test_agent_of_a_node_without_such_a_file_waits_for_it(tmp_path: Path) -> None:
@@ -124,7 +122,7 @@ async def test_agent_of_a_node_without_such_a_file_waits_for_it(tmp_path: Path) 
         await until(lambda: "No such file" in node.log, "the reason in the agent's log")
         async with node.controller() as controller:
             append(path, XID)
-            await until(lambda: len(messages(controller)) == 1, "the finding")
+            await messages(controller, 1)
     finally:
         node.remove()
 

@@ -3,7 +3,6 @@
 import os
 import signal
 
-from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
@@ -23,6 +22,7 @@ from nodeagent.protocol.observations import (
 from nodeagent.protocol.orders import StopOrder
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, record_pids, until
+from tests.fakes.process_states import is_alive
 
 TASK = TaskId("gpt-a")
 
@@ -48,11 +48,6 @@ def inject(fault: str) -> InjectFault:
             "fault": {"kind": fault},
         }
     )
-
-
-def is_alive(pid: int) -> bool:
-    stat = read_stat(pid)
-    return stat is not None and stat.is_alive
 
 
 async def test_started_rank_reports_itself_and_its_iterations(node: AgentNode) -> None:
@@ -132,8 +127,7 @@ async def test_hard_stop_kills_and_is_expected(node: AgentNode) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script()), launch(Script(), global_rank=1, worker=1))
         assert (await controller.do(stop("stop", 1, is_graceful=False))).error is None
-        await until(lambda: len(controller.observed(RankExited)) == 2, "both exits")
-        for exited in controller.observed(RankExited):
+        for exited in await controller.reported(RankExited, 2):
             assert (exited.signal, exited.is_expected) == (signal.SIGKILL, True)
 
 
@@ -142,7 +136,7 @@ async def test_a_stop_of_single_ranks_spares_the_others_and_later_ones(node: Age
         await controller.start_ranks(launch(Script()))
         spare = launch(Script(), global_rank=4, worker=1).model_copy(update={"prepares_for": 1})
         await controller.start_ranks(spare, command_id="prepare")
-        await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
+        await controller.reported(RankStarted, 2)
         order = StopOrder(task=TASK, generation=Generation(1), is_graceful=False, only=(4, 9))
         only = OrderRanksCommand(command_id="only", order=order)
         assert (await controller.do(only)).error is None
@@ -150,7 +144,7 @@ async def test_a_stop_of_single_ranks_spares_the_others_and_later_ones(node: Age
         assert (exited.global_rank, exited.signal) == (4, signal.SIGKILL)
         later = launch(Script(), global_rank=5, worker=1).model_copy(update={"prepares_for": 1})
         assert (await controller.start_ranks(later, command_id="again")).error is None
-        await until(lambda: len(controller.observed(RankStarted)) == 3, "the later start")
+        await controller.reported(RankStarted, 3)
         assert is_alive(record_pids(node)["gpt-a.1.0"])
 
 
@@ -158,7 +152,7 @@ async def test_newer_generation_ends_the_older_before_it_starts(node: AgentNode)
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(), generation=1))
         await controller.start_ranks(launch(Script(), generation=2), command_id="again")
-        await until(lambda: len(controller.observed(RankStarted)) == 2, "both starts")
+        await controller.reported(RankStarted, 2)
         told = [
             (report.observation.kind, report.observation.generation)
             for report in controller.reports

@@ -21,7 +21,7 @@ async def reports_until_the_agent_is_killed(
     node: AgentNode, last_seq: int, num_reports: int
 ) -> list[Report]:
     async with node.controller(last_seq=last_seq) as controller:
-        await until(lambda: len(controller.reports) > num_reports, "some more reports")
+        await controller.first_reports(num_reports + 1)
         node.kill()
         await until(lambda: controller.is_closed, "the connection ends")
         return controller.reports
@@ -131,11 +131,10 @@ async def test_half_written_outbox_is_mended(node: AgentNode) -> None:
     await node.start()
     assert "half-written" in node.log
     async with node.controller() as controller:
-        await until(lambda: len(controller.reports) == len(told), "all reports again")
-        assert controller.reports == told
+        assert await controller.first_reports(len(told)) == told
         await controller.start_ranks(launch(Script(), generation=2), command_id="next")
-        await until(lambda: len(controller.reports) > len(told), "a new report")
-        assert controller.reports[len(told)].seq == len(told) + 1
+        reports = await controller.first_reports(len(told) + 1)
+        assert reports[len(told)].seq == len(told) + 1
 
 
 async def test_terminated_agent_leaves_everything_running(node: AgentNode) -> None:

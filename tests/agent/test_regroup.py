@@ -5,7 +5,6 @@ import os
 import signal
 from pathlib import Path
 
-from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
     InjectFault,
@@ -28,6 +27,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import RankRef
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import AgentNode, FakeController, record_pids, until
+from tests.fakes.process_states import is_stopped
 
 TASK = TaskId("gpt-a")
 
@@ -77,7 +77,7 @@ async def start_and_halt(controller: FakeController, num_ranks: int = 1) -> None
     await controller.start_ranks(*ranks)
     await controller.first(IterationCommitted)
     await controller.do(halt())
-    await until(lambda: len(controller.observed(RankHalted)) == num_ranks, "all are parked")
+    await controller.reported(RankHalted, num_ranks)
 
 
 async def replace_agent(node: AgentNode) -> None:
@@ -88,11 +88,6 @@ async def replace_agent(node: AgentNode) -> None:
 def append_to_outbox(node: AgentNode, record: dict[str, object]) -> None:
     with (node.state_dir / "outbox.jsonl").open("ab") as outbox:
         outbox.write(json.dumps(record).encode() + b"\n")
-
-
-def is_stopped(pid: int) -> bool:
-    stat = read_stat(pid)
-    return stat is not None and stat.state == "T"
 
 
 # --- halt ----------------------------------------------------------------------------------
@@ -182,12 +177,12 @@ async def test_second_regroup_follows_the_first(node: AgentNode) -> None:
         await controller.start_ranks(
             going_on(2, 1, was=(1, 0)), going_on(2, 0, was=(1, 1)), command_id="two"
         )
-        await until(lambda: len(controller.observed(RankJoined)) == 2, "both joined")
+        await controller.reported(RankJoined, 2)
         await controller.do(halt(2, command_id="halt two"))
-        await until(lambda: len(controller.observed(RankHalted)) == 4, "both are parked again")
+        await controller.reported(RankHalted, 4)
         await controller.start_ranks(going_on(3, 0, was=(2, 1)), command_id="three")
-        await until(lambda: len(controller.observed(RankJoined)) == 3, "one joined again")
-        await until(lambda: len(controller.observed(RankExited)) == 1, "the left-out one ended")
+        await controller.reported(RankJoined, 3)
+        await controller.reported(RankExited, 1)
         drill = InjectFault.model_validate(
             {
                 "command_id": "k",
@@ -198,8 +193,7 @@ async def test_second_regroup_follows_the_first(node: AgentNode) -> None:
             }
         )
         assert (await controller.do(drill)).error is None
-        await until(lambda: len(controller.observed(RankExited)) == 2, "the killed one ended")
-        left_out, killed = controller.observed(RankExited)
+        left_out, killed = await controller.reported(RankExited, 2)
         assert (name(left_out), left_out.is_expected) == ((2, 0), True)
         assert (name(killed), killed.is_expected, killed.signal) == ((3, 0), False, signal.SIGKILL)
         assert killed.pid != left_out.pid
@@ -297,7 +291,7 @@ async def test_repeated_start_does_nothing(node: AgentNode) -> None:
         await start_and_halt(controller)
         await controller.start_ranks(*ranks, command_id="two")
         await controller.first(RankJoined)
-        await until(lambda: len(controller.observed(RankStarted)) == 2, "both run")
+        await controller.reported(RankStarted, 2)
         pids = record_pids(node)
         assert set(pids) == {"gpt-a.1.0", "gpt-a.2.1"}
         assert (await controller.start_ranks(*ranks, command_id="repeated")).error is None
@@ -306,7 +300,7 @@ async def test_repeated_start_does_nothing(node: AgentNode) -> None:
     async with node.controller(last_seq=last_seq) as controller:
         assert (await controller.start_ranks(*ranks, command_id="repeated")).error is None
         assert record_pids(node) == pids
-        await until(lambda: len(controller.observed(IterationCommitted)) > 5, "both train on")
+        await controller.reported(IterationCommitted, 6)
         assert not controller.observed(RankExited)
         assert not controller.observed(RankStarted)
         assert not controller.observed(LaunchFailed)
@@ -334,9 +328,7 @@ async def test_older_start_is_refused_and_leaves_the_joined_rank_alone(node: Age
         assert "older than 3" in (done.error or "")
         assert (await controller.do(halt(1, command_id="late"))).error is not None
         num_before = len(controller.observed(IterationCommitted))
-        await until(
-            lambda: len(controller.observed(IterationCommitted)) > num_before, "it trains on"
-        )
+        await controller.reported(IterationCommitted, num_before + 1)
         assert not controller.observed(RankExited)
 
 
@@ -386,10 +378,10 @@ async def test_join_waits_for_no_fork(node: AgentNode) -> None:
         assert len(controller.observed(RankStarted)) == 1
         # Nor does the next generation's, while that fork is still waited for.
         await controller.do(halt(2, command_id="halt two"))
-        await until(lambda: len(controller.observed(RankHalted)) == 2, "it is parked again")
+        await controller.reported(RankHalted, 2)
         third = StartRanksCommand.of("three", [going_on(3, 0, was=(2, 0))])
         controller.send(third)
-        await until(lambda: len(controller.observed(RankJoined)) == 2, "it joined again")
+        await controller.reported(RankJoined, 2)
         os.kill(template, signal.SIGCONT)
         assert (await controller.do(third)).error is None
         await until(lambda: list(record_pids(node)) == ["gpt-a.1.0"], "the late fork is ended")

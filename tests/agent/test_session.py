@@ -18,20 +18,13 @@ from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted,
 from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.rendezvous import StoreReply
 from tests.fakes.fake_rank import Script, launch
-from tests.fakes.node import LIMIT_S, NODE, AgentNode, record_pids, until
-
-
-def num_unacknowledged(node: AgentNode) -> int | None:
-    """Return how many reports the agent keeps; None if it does not say so in time."""
-    status = node.status()
-    return None if status is None else status.num_unacknowledged
+from tests.fakes.node import LIMIT_S, NODE, AgentNode, num_unacknowledged, record_pids, until
 
 
 async def test_welcome_and_heartbeats_follow_attach(node: AgentNode) -> None:
     async with node.controller() as controller:
         welcome = await controller.welcome()
-        status = node.status()
-        assert status is not None
+        status = await node.status()
         assert (welcome.node, welcome.num_workers, welcome.ranks) == (NODE, 2, [])
         assert (welcome.pid, welcome.agent_id) == (status.pid, status.agent_id)
         beat = await controller.heartbeat(lambda beat: beat.is_template_ready)
@@ -118,7 +111,7 @@ async def test_whatever_arrives_ends_its_own_connection_and_is_one_line(
             stranger.connect(str(node.state_dir / name))
             stranger.sendall(line + b"\n")
             assert stranger.recv(1) == b"", line[:80]
-    assert node.status() is not None
+    await node.status()
     told = [line for line in node.log.splitlines() if "connection closed: " in line]
     assert len(told) == len(nonsense())
     assert "Traceback" not in node.log
@@ -128,16 +121,15 @@ async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:
     async with node.controller() as controller:
         controller.acknowledges = False
         await controller.start_ranks(launch(Script(num_iterations=5)))
-        await until(lambda: len(controller.reports) == 7, "start, 5 iterations, exit")
+        await controller.first_reports(7)  # start, 5 iterations, exit
         controller.send(Acknowledge(seq=3))
         stop = StopOrder(task=TaskId("x"), generation=Generation(1), is_graceful=False)
         controller.send(OrderRanksCommand(command_id="s", order=stop))
-        await until(lambda: num_unacknowledged(node) == 4, "3 reports are dropped")
+        await until(lambda: num_unacknowledged(node.state_dir) == 4, "3 reports are dropped")
         told = controller.reports
     async with node.controller(last_seq=5) as controller:
         assert (await controller.welcome()).first_seq == 4
-        await until(lambda: len(controller.reports) == 2, "what it has not seen")
-        assert controller.reports == told[5:]
+        assert await controller.first_reports(2) == told[5:]
 
 
 async def test_other_run_begins_anew_and_silences_the_ranks_of_the_former(
@@ -165,12 +157,10 @@ async def test_rendezvous_call_is_relayed_and_repeated_after_a_reconnect(
     rank = launch(Script(store_key="address"))
     async with node.controller() as controller:
         await controller.start_ranks(rank)
-        await until(lambda: bool(controller.store_calls), "the rank's call")
-        call = controller.store_calls[0]
+        call = (await until(lambda: controller.store_calls, "the rank's call"))[0]
         assert (call.operation, call.keys, call.task) == ("get", ["address"], "gpt-a")
     async with node.controller() as controller:
-        await until(lambda: bool(controller.store_calls), "the same call again")
-        assert controller.store_calls == [call]
+        assert await until(lambda: controller.store_calls, "the same call again") == [call]
         controller.send(StoreReply(call_id=call.call_id, value="42"))
         assert (await controller.first(CheckpointSaved)).num_bytes == 42
 
@@ -178,8 +168,7 @@ async def test_rendezvous_call_is_relayed_and_repeated_after_a_reconnect(
 async def test_rendezvous_call_survives_the_agent(node: AgentNode) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(store_key="address")))
-        await until(lambda: bool(controller.store_calls), "the rank's call")
-        call = controller.store_calls[0]
+        call = (await until(lambda: controller.store_calls, "the rank's call"))[0]
     node.kill()
     await node.start()
     async with node.controller() as controller:
@@ -218,7 +207,6 @@ async def test_slow_controller_gets_every_report_in_order(node: AgentNode) -> No
     async with node.controller() as controller:
         script = Script(period_s=0.0, num_iterations=3000)
         await controller.start_ranks(launch(script))
-        await until(lambda: len(controller.reports) == 3002, "all reports")
-        seqs = [report.seq for report in controller.reports]
+        seqs = [report.seq for report in await controller.first_reports(3002)]
         assert seqs == list(range(1, 3003))
         assert any(isinstance(message, Heartbeat) for message in controller.messages)

@@ -13,18 +13,16 @@ import argparse
 import contextlib
 import datetime as dt
 import itertools
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import get_args
 
 from tests.campaigns.matrix import LAYOUTS, Case, all_cases, sample
 from tests.campaigns.report import ALL, Failure, Findings, Record, Summary, line, table
 from tests.campaigns.trial import Trials
+from tests.fakes.directories import short_directory
 from tests.fakes.fault_points import Point
 from tests.fakes.rank_host import FAULTY_GPU_TEMPLATE, FAULTY_TEMPLATE, REPOSITORY, rank_host
 
@@ -77,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(cases: Sequence[Case], options: argparse.Namespace) -> Findings:
     findings = Findings()
-    with _directory() as directory, rank_host(directory, _TEMPLATES[options.device]) as host:
+    with short_directory() as directory, rank_host(directory, _TEMPLATES[options.device]) as host:
         trials = Trials(host, directory, options.limit_s)
         for number, case in enumerate(cases, 1):
             try:
@@ -119,16 +117,6 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
 def _tell(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def _directory() -> Iterator[Path]:
-    # A short path: the name of a unix socket has at most 107 bytes.
-    directory = Path(tempfile.mkdtemp(prefix="up-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory)
 
 
 def _parts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from console.cli import LEAVE_LIMIT_S
+from tests.fakes.polling import wait_until
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20.0
@@ -251,10 +252,7 @@ def test_a_killed_console_takes_the_demo_along(tmp_path: Path) -> None:
         it.process.kill()
         it.exit_code()
     pid = (tmp_path / "pid").read_text().split()[0]
-    deadline = _now() + TIMEOUT_S
-    while Path(f"/proc/{pid}").exists() and _now() < deadline:
-        select.select([], [], [], 0.05)
-    assert not Path(f"/proc/{pid}").exists()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), limit_s=TIMEOUT_S)
     directory = Path((tmp_path / "pid").read_text().split()[1]).parent
     for left in directory.iterdir():
         left.unlink()

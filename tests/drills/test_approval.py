@@ -5,18 +5,15 @@ left of it.
 """
 
 import contextlib
-import os
-import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.api.client import ask, connect
+from controller.api.client import ask
 from controller.api.wire import ApprovePlan, RunDrill
-from tests.fakes.demo_runs import PATIENT, command, is_served
+from tests.fakes.demo_runs import PATIENT, served_demo, view_at
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -53,21 +50,27 @@ class Demo:
 
     def view(self) -> Any:  # noqa: ANN401 - a view
         """Return the cluster as it is now."""
-        with connect(self.socket) as connection:
-            return next(connection.views())
+        return view_at(self.socket)
 
-    def task(self) -> Any:  # noqa: ANN401 - a view
-        return self.view().tasks[0]
+    def view_when(self, condition: Callable[[Any], bool], limit_s: float) -> Any:  # noqa: ANN401 - a view
+        """Wait for a view for which ``condition`` holds, and return that view."""
 
-    def lose_node(self, name: str) -> None:
-        """Lose a node, and wait for the plan."""
+        def matching() -> Any:  # noqa: ANN401 - a view
+            view = self.view()
+            return view if condition(view) else None
+
+        return wait_until(matching, limit_s=limit_s)
+
+    def lose_node(self, name: str) -> Any:  # noqa: ANN401 - a view
+        """Lose a node, wait for the plan, and return the view that has it."""
         lose = RunDrill(request_id="lose", actor="test", drill="lose-node", node=name)
         reply = ask(self.socket, lose)
         assert reply.is_ok, reply.message
-        wait_until(lambda: bool(self.view().plans), limit_s=90)
+        return self.view_when(lambda view: bool(view.plans), limit_s=90)
 
-    def wait_for_iteration(self, iteration: int) -> None:
-        wait_until(lambda: self.task().iteration >= iteration, limit_s=60)
+    def wait_for_iteration(self, iteration: int) -> Any:  # noqa: ANN401 - a view
+        """Wait until the task has committed ``iteration``, and return the view that says so."""
+        return self.view_when(lambda view: view.tasks[0].iteration >= iteration, limit_s=60)
 
 
 @contextlib.contextmanager
@@ -75,19 +78,12 @@ def running(file: Path, directory: Path, *, nodes: int, workers: int) -> Iterato
     """A demo of ``nodes`` with ``workers`` each."""
     socket, settings = directory / "api.sock", file.with_name("settings.toml")
     settings.write_text(PATIENT)
-    words = command(
+    words = (
         "--tasks", str(file), "--nodes", str(nodes), "--workers-per-node", str(workers),
-        "--headless", "--iterations", "100000", "--serve", str(socket),
         "--settings", str(settings),
     )  # fmt: skip
-    environment = {**os.environ, "TMPDIR": str(directory)}
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: is_served(socket), limit_s=60)
+    with served_demo(socket, directory, *words):
         yield Demo(socket)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
 
 
 def tasks_with(path: Path, pp: int, dp: int) -> Path:
@@ -97,21 +93,21 @@ def tasks_with(path: Path, pp: int, dp: int) -> Path:
     return file
 
 
-def pids(demo: Demo) -> set[int]:
+def pids(view: Any) -> set[int]:  # noqa: ANN401 - a view
     """Return the processes that are ranks."""
-    return {worker.pid for node in demo.view().nodes for worker in node.workers if worker.task}
+    return {worker.pid for node in view.nodes for worker in node.workers if worker.task}
 
 
 def shape(task: Any) -> tuple[int, int, int]:  # noqa: ANN401 - a view
     return task.layout.tp, task.layout.pp, task.layout.dp
 
 
-def approve(demo: Demo) -> None:
-    [plan] = demo.view().plans
+def approve(demo: Demo, plan: Any) -> Any:  # noqa: ANN401 - a view
+    """Approve a plan, wait until it is applied, and return the view that says so."""
     approval = ApprovePlan(request_id="1", actor="test", plan=plan.id, revision=plan.revision)
     reply = ask(demo.socket, approval)
     assert reply.is_ok, reply.message
-    wait_until(lambda: demo.view().plans[0].state == "applied", limit_s=60)
+    return demo.view_when(lambda view: view.plans[0].state == "applied", limit_s=60)
 
 
 def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_back(
@@ -119,20 +115,16 @@ def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_
 ) -> None:
     with running(tasks_with(tmp_path, 1, 2), short_tmp, nodes=2, workers=2) as demo:
         demo.wait_for_iteration(6)
-        demo.lose_node("n2")
-        lost_at = demo.task().iteration
-        demo.wait_for_iteration(lost_at + 5)
-        waiting = demo.view()
+        lost_at = demo.lose_node("n2").tasks[0].iteration
+        waiting = demo.wait_for_iteration(lost_at + 5)
         [plan] = waiting.plans
         assert plan.state == "pending"
         assert plan.assignments == {"staged": 2}
         assert shape(waiting.tasks[0]) == (1, 2, 1)
         assert waiting.tasks[0].num_rerun_iterations == 0
 
-        approve(demo)
-        divided_at = demo.task().iteration
-        demo.wait_for_iteration(divided_at + 3)
-        task = demo.task()
+        divided_at = approve(demo, plan).tasks[0].iteration
+        [task] = demo.wait_for_iteration(divided_at + 3).tasks
         assert shape(task) == (1, 1, 2)
         assert task.num_rerun_iterations == 0
         assert task.phase == "running"
@@ -142,23 +134,23 @@ def test_the_mate_of_a_lost_rank_waits_for_the_plan_and_trains_on_in_its_process
     short_tmp: Path, tmp_path: Path
 ) -> None:
     with running(tasks_with(tmp_path, 2, 1), short_tmp, nodes=5, workers=1) as demo:
-        demo.wait_for_iteration(6)
-        before = pids(demo)
-        demo.lose_node("n1")
-        demo.wait_for_iteration(demo.task().iteration + 5)
-        assert shape(demo.task()) == (1, 2, 1)
-        meanwhile = pids(demo)
+        before = pids(demo.wait_for_iteration(6))
+        lost_at = demo.lose_node("n1").tasks[0].iteration
+        while_waiting = demo.wait_for_iteration(lost_at + 5)
+        assert shape(while_waiting.tasks[0]) == (1, 2, 1)
+        meanwhile = pids(while_waiting)
+        [plan] = while_waiting.plans
         waiting = {
             worker.pid
-            for node in demo.view().nodes
+            for node in while_waiting.nodes
             for worker in node.workers
             if worker.waits_for == "staged"
         }
 
-        approve(demo)
-        demo.wait_for_iteration(demo.task().iteration + 3)
-        assert shape(demo.task()) == (1, 2, 2)
-        assert demo.task().num_rerun_iterations == 0
+        divided_at = approve(demo, plan).tasks[0].iteration
+        divided = demo.wait_for_iteration(divided_at + 3)
+        assert shape(divided.tasks[0]) == (1, 2, 2)
+        assert divided.tasks[0].num_rerun_iterations == 0
         assert len(meanwhile) == 2
         [mate] = waiting
-        assert pids(demo) & before == {*meanwhile, mate}
+        assert pids(divided) & before == {*meanwhile, mate}

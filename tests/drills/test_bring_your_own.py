@@ -1,7 +1,6 @@
 """The examples of commands and attached programs, end to end: they break, start anew, and go on."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,11 +34,6 @@ def attached(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoR
     return run_example(short_tmp, log, "attached", "exception@12", "freeze-rank@22", num_nodes=1)
 
 
-def incidents(run: DemoRun) -> list[Any]:
-    found: Any = run.outcome["incidents"]
-    return list(found)
-
-
 def iterations(run: DemoRun, generation: int) -> list[int]:
     return [
         int(str(event["iteration"]))
@@ -65,7 +59,7 @@ def test_a_killed_rank_and_a_lost_node_cost_a_command_what_its_checkpoints_do_no
     command: DemoRun,
 ) -> None:
     assert command.code == 0, command.stderr
-    killed, lost = incidents(command)
+    killed, lost = command.incidents
     assert (killed["status"], killed["action"], killed["state"]) == (
         "exited_abnormally", "restart", "resolved",
     )  # fmt: skip
@@ -88,7 +82,7 @@ def test_no_process_of_a_command_is_ever_used_again(command: DemoRun) -> None:
 
 def test_an_exception_of_an_attached_program_is_told_by_itself(attached: DemoRun) -> None:
     assert attached.code == 0, attached.stderr
-    incident = incidents(attached)[0]
+    incident = attached.incidents[0]
     assert incident["method"] == "exception propagation"
     assert "DrillError" in incident["reason"]
     assert (incident["action"], incident["state"]) == ("restart", "resolved")
@@ -98,6 +92,6 @@ def test_an_exception_of_an_attached_program_is_told_by_itself(attached: DemoRun
 def test_a_hang_of_an_attached_program_names_the_rank_that_the_others_wait_for(
     attached: DemoRun,
 ) -> None:
-    _, hang = incidents(attached)
+    _, hang = attached.incidents
     assert (hang["status"], hang["rank"], hang["state"]) == ("task_hang", 1, "resolved")
     assert hang["method"] == "online statistical monitoring"

@@ -16,11 +16,6 @@ def losses(run: DemoRun) -> dict[str, Mapping[str, float]]:
     return {task["name"]: task["losses"] for task in tasks}
 
 
-def incidents(run: DemoRun) -> list[Any]:
-    found: Any = run.outcome["incidents"]
-    return list(found)
-
-
 def at(event: Record) -> float:
     return float(str(event["at"]))
 
@@ -34,7 +29,7 @@ def layout_change(run: DemoRun, task: str) -> float:
 
 def test_a_run_without_faults_reports_every_iteration_once(undisturbed: DemoRun) -> None:
     assert undisturbed.code == 0, undisturbed.stderr
-    assert not incidents(undisturbed)
+    assert not undisturbed.incidents
     for task, by_iteration in losses(undisturbed).items():
         assert list(by_iteration) == [str(number) for number in range(1, 19)]
         reported = [e["iteration"] for e in undisturbed.of_kind("iteration") if e["source"] == task]
@@ -54,7 +49,7 @@ def test_standard_output_is_one_json_object(undisturbed: DemoRun) -> None:
 
 def test_both_faults_are_named_and_healed(main_job: DemoRun) -> None:
     assert main_job.code == 0, main_job.stderr
-    killed, lost = incidents(main_job)
+    killed, lost = main_job.incidents
     assert (killed["status"], killed["severity"]) == ("exited_abnormally", "SEV2")
     assert (killed["task"], killed["node"], killed["rank"]) == ("gpt-a", "n1", 1)
     assert killed["action"] == "restart"
@@ -161,7 +156,7 @@ def test_each_iteration_follows_its_checkpoint(main_job: DemoRun) -> None:
 
 def test_losing_sight_costs_no_training(out_of_sight: DemoRun) -> None:
     assert out_of_sight.code == 0, out_of_sight.stderr
-    assert [one["reason"] for one in incidents(out_of_sight)] == []
+    assert [one["reason"] for one in out_of_sight.incidents] == []
     assert not out_of_sight.outcome["plans"]
     started = out_of_sight.of_kind("rank_started")
     assert len(started) == 8, "every rank was started once: no process was replaced"

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.demo_runs import command
+from tests.fakes.demo_runs import command, events_of
+from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(200)]
 
@@ -31,21 +31,9 @@ def first_task() -> str:
     return "[[task]]" + both.split("[[task]]")[1]
 
 
-def events_of(log: Path) -> list[Any]:
-    """Return what is in the event log by now."""
-    lines = log.read_text().split("\n")[:-1] if log.exists() else []
-    return [json.loads(line) for line in lines]
-
-
 def first(log: Path, condition: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a line of JSON
     """Wait for the first event for which ``condition`` holds."""
-    deadline = time.perf_counter() + _LIMIT_S
-    while time.perf_counter() < deadline:
-        for event in events_of(log):
-            if condition(event):
-                return event
-        time.sleep(0.01)
-    raise AssertionError("no such event")
+    return wait_until(lambda: next(filter(condition, events_of(log)), None), limit_s=_LIMIT_S)
 
 
 def of_task(event: Any, kind: str) -> bool:  # noqa: ANN401 - a line of JSON

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.client import connect
 from profiles.table_file import load_table
 from profiles.task_profiles import load_task_profiles
-from tests.fakes.demo_runs import PATIENT, command, is_served
+from tests.fakes.demo_runs import PATIENT, served_demo, view_at
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -80,8 +79,7 @@ class Demo:
 
     def view(self) -> Any:  # noqa: ANN401 - a view
         """Return the cluster as it is now."""
-        with connect(self.socket) as connection:
-            return next(connection.views())
+        return view_at(self.socket)
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +89,14 @@ def demo(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     tasks.write_text(TASKS)
     settings.write_text(PATIENT)
     socket = short_tmp / "api.sock"
-    words = command(
+    words = (
         "--tasks", str(tasks), "--settings", str(settings), "--nodes", "2",
-        "--workers-per-node", "2", "--headless", "--iterations", "100000",
-        "--serve", str(socket), "--tables", str(tables),
+        "--workers-per-node", "2", "--tables", str(tables),
     )  # fmt: skip
-    environment = {**os.environ, "TMPDIR": str(root)}
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
-    running = Demo(socket, tables, root, process)
-    try:
-        wait_until(lambda: is_served(socket), limit_s=60)
+    with served_demo(socket, root, *words) as process:
+        running = Demo(socket, tables, root, process)
         wait_until(running.is_ready, limit_s=60)
         yield running
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
 
 
 def test_a_task_is_measured_on_idle_workers(demo: Demo, tmp_path: Path) -> None:

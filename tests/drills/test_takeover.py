@@ -4,7 +4,6 @@ The next one goes on from its journal.
 """
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -23,7 +22,9 @@ from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.throughput import ThroughputPoint, ThroughputTable
+from tests.fakes.demo_runs import events_of
 from tests.fakes.lone_controller import REMIT, Remit
+from tests.fakes.node import until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
 
@@ -78,16 +79,13 @@ class Run:
 
     def told(self, kind: str) -> list[Any]:
         """Return what was announced of one kind, by all controllers."""
-        lines = [
-            line for log in self._logs if log.exists() for line in log.read_text().split("\n")[:-1]
-        ]
-        return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+        events = [event for log in self._logs for event in events_of(log)]
+        return [event for event in events if event["kind"] == kind]
 
     def observed(self, kind: str) -> list[Any]:
         """Return the observations of one kind in the journal, which outlives a controller."""
-        lines = (self._directory / "journal.jsonl").read_text().split("\n")[:-1]
-        events = [event for line in lines if (event := json.loads(line))["type"] == "Observed"]
-        observations = [event["body"]["observation"] for event in events]
+        events = events_of(self._directory / "journal.jsonl")
+        observations = [e["body"]["observation"] for e in events if e["type"] == "Observed"]
         return [one for one in observations if one["kind"] == kind]
 
     def iterations(self) -> list[int]:
@@ -106,12 +104,9 @@ class Run:
 
     async def until(self, kind: str, holds: Any) -> Any:  # noqa: ANN401 - a line of JSON
         """Wait for an event of one kind for which ``holds`` is true."""
-        async with asyncio.timeout(60):
-            while True:
-                for event in self.told(kind):
-                    if holds(event):
-                        return event
-                await asyncio.sleep(0.02)
+        return await until(
+            lambda: next(filter(holds, self.told(kind)), None), f"such a {kind}", limit_s=60
+        )
 
 
 @pytest.fixture

@@ -14,15 +14,14 @@ import pytest
 
 from controller.api.client import ask
 from controller.api.wire import RunDrill
-from tests.fakes.demo_runs import command
+from tests.fakes.demo_runs import command, events_of
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(300)]
 
 
 def lines_of(log: Path, kind: str) -> list[Any]:
-    lines = log.read_text().split("\n")[:-1] if log.exists() else []
-    return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+    return [event for event in events_of(log) if event["kind"] == kind]
 
 
 def both_train(log: Path) -> bool:

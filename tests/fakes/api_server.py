@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter
 
+from controller.api.server import ApiServer
 from controller.api.views import ClusterView, IncidentState, LogLevel, LogLine, PlanState
 from controller.api.wire import (
     API_VERSION,
@@ -39,6 +40,17 @@ from controller.api.wire import (
 from tests.fakes import cluster_views
 
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
+
+
+@asynccontextmanager
+async def running_server(server: ApiServer, path: Path) -> AsyncIterator[None]:
+    """Run the real API server for the length of the block, once clients can connect."""
+    async with asyncio.TaskGroup() as group:
+        service = group.create_task(server.run(path))
+        while not path.exists():  # noqa: ASYNC110, ASYNC240 - it appears at the task's first step
+            await asyncio.sleep(0)
+        yield
+        service.cancel()
 
 
 class FakeApiServer:

@@ -3,14 +3,18 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from controller.api.client import NoControllerError, connect
+from tests.fakes.polling import wait_until
 
 RUN_LIMIT_S = 170.0
 PATIENT = """\
@@ -34,6 +38,12 @@ class DemoRun:
     log: list[Record]
     """The JSON lines of ``log.jsonl`` beside the event log, where the run was to write it."""
 
+    @property
+    def incidents(self) -> list[Any]:
+        """The incidents of the run, as its outcome lists them."""
+        found: Any = self.outcome["incidents"]
+        return list(found)
+
     def of_kind(self, kind: str) -> list[Record]:
         """Return the event log's lines of one kind."""
         return [event for event in self.events if event["kind"] == kind]
@@ -51,6 +61,30 @@ def is_served(socket: Path) -> bool:
     return False
 
 
+def view_at(socket: Path) -> Any:  # noqa: ANN401 - a view
+    """Return the cluster as the controller shows it now."""
+    with connect(socket) as connection:
+        return next(connection.views())
+
+
+@contextlib.contextmanager
+def served_demo(
+    socket: Path, directory: Path, *arguments: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a demo that serves ``socket`` until the block ends; its files are in ``directory``."""
+    process = subprocess.Popen(
+        command("--headless", "--iterations", "100000", "--serve", str(socket), *arguments),
+        env={**os.environ, "TMPDIR": str(directory)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: is_served(socket), limit_s=60)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
 def processes_under(directory: Path) -> list[psutil.Process]:
     """Return the living processes that have ``directory`` in their command line or environment."""
     found = []
@@ -62,6 +96,12 @@ def processes_under(directory: Path) -> list[psutil.Process]:
         if process.pid != os.getpid() and any(str(directory) in word for word in words):
             found.append(process)
     return found
+
+
+def events_of(log: Path) -> list[Any]:
+    """Return the events in an event log that a controller may still write: whole lines only."""
+    lines = log.read_text().split("\n")[:-1] if log.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:

@@ -25,6 +25,7 @@ from controller.fleet.node_links import FleetListener, SshFleet
 from controller.localcluster.local_node import LocalNode
 from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
+from tests.fakes.polling import PolledT
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 30.0
@@ -59,17 +60,20 @@ class FleetRecorder(FleetListener):
         """Numbers of the reports, in the order they came."""
         return [event.seq for event in self.of(Observed)]
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until ``condition`` holds; it is checked after each event and note."""
+    async def until(self, condition: Callable[[], PolledT | None]) -> PolledT:
+        """Wait until ``condition`` returns a true value, and return that value.
+
+        It is called again after each event and note.
+        """
         async with asyncio.timeout(LIMIT_S):
-            while not condition():
+            while not (found := condition()):
                 self._news.clear()
                 await self._news.wait()
+            return found
 
     async def event(self, kind: type[EventT], count: int = 1) -> EventT:
         """Wait for the ``count``-th event of one kind and return it."""
-        await self.until(lambda: len(self.of(kind)) >= count)
-        return self.of(kind)[count - 1]
+        return (await self.until(lambda: self.of(kind)[count - 1 :]))[0]
 
     def observations(self, kind: type[EventT]) -> list[EventT]:
         """Return the reported observations of one kind."""
@@ -78,13 +82,12 @@ class FleetRecorder(FleetListener):
 
     async def observed(self, kind: type[EventT]) -> EventT:
         """Wait for the first observation of one kind and return it."""
-        await self.until(lambda: self.observations(kind))
-        return self.observations(kind)[0]
+        return (await self.until(lambda: self.observations(kind)))[0]
 
     async def noted(self, count: int = 1) -> str:
         """Wait for the ``count``-th note and return its text."""
-        await self.until(lambda: len(self.notes) >= count)
-        return self.notes[count - 1][1]
+        _, text = (await self.until(lambda: self.notes[count - 1 :]))[0]
+        return text
 
 
 def address_of(node: LocalNode, python: Path) -> NodeAddress:

@@ -40,6 +40,7 @@ from nodeagent.protocol.observations import Observation
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.session.local_queries import AgentStatus, Inspect
+from tests.fakes.polling import PolledT
 
 REPOSITORY = Path(__file__).parents[2]
 NODE = "n1"
@@ -49,12 +50,18 @@ PROGRAM = ("-m", "nodeagent")
 ObservationT = TypeVar("ObservationT", bound=Observation)
 
 
-async def until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
-    """Wait until ``condition`` holds."""
+async def until(
+    condition: Callable[[], PolledT | None], what: str, limit_s: float = LIMIT_S
+) -> PolledT:
+    """Call ``condition`` until it returns a true value, and return that value.
+
+    A caller uses the returned value: the next call may answer otherwise, or too late.
+    """
     try:
         async with asyncio.timeout(limit_s):
-            while not condition():  # noqa: ASYNC110 - the condition may be about another process
+            while not (found := condition()):  # noqa: ASYNC110 - it may ask another process
                 await asyncio.sleep(0.01)
+            return found
     except TimeoutError:
         raise AssertionError(f"still not: {what}") from None
 
@@ -96,17 +103,30 @@ class FakeController:
     def reports(self) -> list[Report]:
         return [message for message in self.messages if isinstance(message, Report)]
 
+    async def first_reports(self, count: int) -> list[Report]:
+        """Wait until ``count`` reports came, and return all that came."""
+        return await until(
+            lambda: found if len(found := self.reports) >= count else None, f"{count} reports"
+        )
+
     def observed(self, kind: type[ObservationT]) -> list[ObservationT]:
         observations = [report.observation for report in self.reports]
         return [observation for observation in observations if isinstance(observation, kind)]
 
     async def first(self, kind: type[ObservationT]) -> ObservationT:
-        await until(lambda: bool(self.observed(kind)), f"a {kind.__name__}")
-        return self.observed(kind)[0]
+        return (await self.reported(kind))[0]
+
+    async def reported(self, kind: type[ObservationT], count: int = 1) -> list[ObservationT]:
+        """Wait until ``count`` observations of one kind were reported; return all of that kind."""
+
+        def enough() -> list[ObservationT] | None:
+            found = self.observed(kind)
+            return found if len(found) >= count else None
+
+        return await until(enough, f"{count} of {kind.__name__}")
 
     async def welcome(self) -> Welcome:
-        await until(lambda: bool(self.messages), "an answer to attach")
-        answer = self.messages[0]
+        answer = (await until(lambda: self.messages, "an answer to attach"))[0]
         assert isinstance(answer, Welcome), answer
         return answer
 
@@ -126,8 +146,8 @@ class FakeController:
             return [done for done in found if done.command_id == command_id]
 
         num_before = len(results())
-        await until(lambda: len(results()) > num_before, f"the result of {command_id}")
-        return results()[-1]
+        new = await until(lambda: results()[num_before:], f"the result of {command_id}")
+        return new[-1]
 
     async def start_ranks(self, *launches: RankLaunch, command_id: str = "start") -> CommandDone:
         return await self.do(StartRanksCommand.of(command_id, launches))
@@ -137,8 +157,7 @@ class FakeController:
             beats = [message for message in self.messages if isinstance(message, Heartbeat)]
             return [beat for beat in beats if condition(beat)]
 
-        await until(lambda: bool(matching()), "such a heartbeat")
-        return matching()[-1]
+        return (await until(matching, "such a heartbeat"))[-1]
 
     @property
     def store_calls(self) -> list[StoreCall]:
@@ -188,13 +207,11 @@ class AgentNode:
                 cwd=REPOSITORY,
                 stderr=log,
             )
-        await until(lambda: self.status() is not None, "an answer of the agent")
-        status = self.status()
-        assert status is not None
-        return status
+        return await self.status()
 
-    def status(self) -> AgentStatus | None:
-        return ask_agent(self.state_dir, Inspect())
+    async def status(self) -> AgentStatus:
+        """Ask the agent until it answers in time."""
+        return await status_of(self.state_dir)
 
     def kill(self) -> None:
         """Kill the agent as no agent likes to be killed."""
@@ -246,6 +263,17 @@ class AgentNode:
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+async def status_of(state_dir: Path) -> AgentStatus:
+    """Ask the agent in ``state_dir`` until it answers in time."""
+    return await until(lambda: ask_agent(state_dir, Inspect()), "an answer of the agent")
+
+
+def num_unacknowledged(state_dir: Path) -> int | None:
+    """Return how many reports the agent keeps; None if it does not say so in time."""
+    status = ask_agent(state_dir, Inspect())
+    return None if status is None else status.num_unacknowledged
 
 
 def record_pids(node: AgentNode) -> dict[str, int]:

@@ -48,6 +48,7 @@ from nodeagent.protocol.rendezvous import StoreCall
 from nodeagent.protocol.standing import Standing
 from profiles.layout import Layout
 from tests.fakes.fault_points import Fault, FaultPlan, plan_path
+from tests.fakes.polling import PolledT
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATE = "nodeagent.rank.process.template"
@@ -241,8 +242,7 @@ class RankHost:
     def wait_for_raise(self, launch: RankLaunch) -> RankRaised:
         """Wait until the rank reported an exception, and return the report."""
         record = self.record(launch)
-        self.wait_for(lambda: record.of_kind("rank_raised"))
-        raised: RankRaised = record.of_kind("rank_raised")[0]
+        raised: RankRaised = self.wait_for(lambda: record.of_kind("rank_raised"))[0]
         return raised
 
     def send(self, launch: RankLaunch, message: BaseModel) -> None:
@@ -275,9 +275,10 @@ class RankHost:
         """Wait until the rank parked, and return where it stands."""
         record = self.record(launch)
         kinds = ("rank_halted", "rank_raised")
-        self.wait_for(lambda: any(record.of_kind(kind) for kind in kinds), timeout_s)
-        report = next(one for kind in kinds for one in record.of_kind(kind))
-        position: Position | None = report.position
+        reports = self.wait_for(
+            lambda: [one for kind in kinds for one in record.of_kind(kind)], timeout_s
+        )
+        position: Position | None = reports[0].position
         assert position is not None, self.log(launch)
         return position
 
@@ -291,8 +292,12 @@ class RankHost:
         num_before = {number: len(record.standings) for number, record in records.items()}
         for launch in ranks:
             self.send(launch, AskStanding(number=1))
-        self.wait_for(lambda: all(len(r.standings) > num_before[n] for n, r in records.items()))
-        return {number: record.standings[-1] for number, record in records.items()}
+
+        def answers() -> dict[int, Standing] | None:
+            new = {n: record.standings[num_before[n] :] for n, record in records.items()}
+            return {n: standings[-1] for n, standings in new.items()} if all(new.values()) else None
+
+        return self.wait_for(answers)
 
     def cut_connections(self) -> None:
         """Close every connection of every rank, as the death of the agent would."""
@@ -315,13 +320,17 @@ class RankHost:
         with self._changed:
             self._answer(self._tables.drop(launch.task, launch.generation))
 
-    def wait_for(self, is_so: Callable[[], object], timeout_s: float = 30) -> None:
-        """Poll until ``is_so()`` is true; fails the test after ``timeout_s``."""
+    def wait_for(self, condition: Callable[[], PolledT | None], timeout_s: float = 30) -> PolledT:
+        """Call ``condition`` until it returns a true value, and return that value.
+
+        Fails the test after ``timeout_s``.
+        """
         deadline = time.perf_counter() + timeout_s
-        while not is_so():
+        while not (found := condition()):
             assert time.perf_counter() < deadline, f"not so after {timeout_s} s\n{self.logs()}"
             with self._changed:
                 self._changed.wait(0.02)
+        return found
 
     def wait_for_exit(self, launch: RankLaunch, timeout_s: float = 30) -> dict[str, Any]:
         path = self._rank_file(launch, "exit")

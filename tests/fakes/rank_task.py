@@ -10,7 +10,6 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from controller.core.rules.placement import Worker
@@ -29,6 +28,7 @@ from tests.fakes.fault_points import (
     contributions_path,
     plan_path,
 )
+from tests.fakes.process_states import is_alive, is_stopped
 from tests.fakes.rank_host import RankHost, RankRecord
 
 
@@ -264,19 +264,14 @@ class RankTask:
     def _positions(self, launches: list[RankLaunch]) -> dict[int, Position]:
         """Return the positions of the ranks that park in time and have any."""
         records = {launch.global_rank: self.host.record(launch) for launch in launches}
-
-        def stuck() -> list[int]:
-            return [number for number, record in records.items() if not _parked(record)]
-
         with contextlib.suppress(AssertionError):
-            self.host.wait_for(lambda: not stuck(), self.halt_limit_s)
-        self.num_stuck += len(stuck())
+            self.host.wait_for(lambda: all(map(_parked, records.values())), self.halt_limit_s)
         reports = {number: _parked(record) for number, record in records.items()}
+        self.num_stuck += sum(report is None for report in reports.values())
         return {n: one.position for n, one in reports.items() if one and one.position}
 
     def _wait_for_report(self, record: RankRecord, kind: str) -> Any:  # noqa: ANN401 - one of many
-        self.host.wait_for(lambda: record.of_kind(kind), self.limit_s)
-        return record.of_kind(kind)[0]
+        return self.host.wait_for(lambda: record.of_kind(kind), self.limit_s)[0]
 
     def _note_losses(self) -> None:
         self.losses.update(self.host.record(self.members[0].launch).loss_by_iteration)
@@ -286,7 +281,7 @@ class RankTask:
             return  # its pid may be another's by now
         with contextlib.suppress(ProcessLookupError):
             os.kill(member.pid, signal.SIGKILL)
-        self.host.wait_for(lambda: _state_of(member.pid) in {"", "Z"}, self.limit_s)
+        self.host.wait_for(lambda: not is_alive(member.pid), self.limit_s)
 
 
 def _free_place(layout: Layout, launch: RankLaunch, taken: Collection[int]) -> int:
@@ -319,15 +314,3 @@ def continuing(old: Layout, new: Layout, parked: Collection[int]) -> dict[int, i
 def _parked(record: RankRecord) -> RankHalted | RankRaised | None:
     reports = [*record.of_kind("rank_halted"), *record.of_kind("rank_raised")]
     return reports[0] if reports else None
-
-
-def is_stopped(pid: int) -> bool:
-    """Return whether the process is stopped by a signal."""
-    return _state_of(pid) == "T"
-
-
-def _state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""

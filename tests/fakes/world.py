@@ -69,6 +69,7 @@ from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
+from tests.fakes.polling import PolledT
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
 HEARTBEAT_S = 1.0
@@ -191,14 +192,15 @@ class World:
             action()
         self.now = until_s
 
-    def run_until(self, condition: Callable[[], bool], limit_s: float = 600.0) -> None:
-        """Let time pass until ``condition`` holds."""
+    def run_until(self, condition: Callable[[], PolledT | None], limit_s: float = 600.0) -> PolledT:
+        """Let time pass until ``condition`` returns a true value, and return that value."""
         end = self.now + limit_s
-        while not condition():
+        while not (found := condition()):
             assert self._queue, "nothing happens any more"
             assert self._queue[0][0] <= end, f"not within {limit_s} s"
             self.now, _, _, action = heapq.heappop(self._queue)
             action()
+        return found
 
     # --- events and instructions ---------------------------------------------------------
 

@@ -3,9 +3,6 @@
 Each test gives its tasks names of their own.
 """
 
-import contextlib
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,18 +11,9 @@ import pytest
 from nodeagent.protocol.rank_launch import TrainingSpec
 from nodeagent.rank.process.warm_imports import import_training_program
 from tests.fakes.checkpoint_cases import CheckpointRanks, checkpoint_ranks
+from tests.fakes.directories import short_directory
 from tests.fakes.model_cases import TINY
 from tests.fakes.rank_host import FAULTY_TEMPLATE, RankHost, rank_host
-
-
-@contextlib.contextmanager
-def state_directory() -> Iterator[Path]:
-    # A short path: the name of a unix socket has at most 107 bytes.
-    state_dir = Path(tempfile.mkdtemp(prefix="ur-"))
-    try:
-        yield state_dir
-    finally:
-        shutil.rmtree(state_dir)
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +24,13 @@ def training_program() -> None:
 
 @pytest.fixture(scope="session")
 def warm_host() -> Iterator[RankHost]:
-    with state_directory() as state_dir, rank_host(state_dir) as host:
+    with short_directory() as state_dir, rank_host(state_dir) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
 def warm_faulty_host() -> Iterator[RankHost]:
-    with state_directory() as state_dir, rank_host(state_dir, FAULTY_TEMPLATE) as host:
+    with short_directory() as state_dir, rank_host(state_dir, FAULTY_TEMPLATE) as host:
         yield host
 
 

@@ -16,8 +16,8 @@ from nodeagent.protocol.regroup import Resume
 from profiles.layout import Layout
 from tests.campaigns.matrix import Case, fault_at
 from tests.campaigns.trial import Trials
+from tests.fakes.directories import short_directory
 from tests.fakes.rank_host import FAULTY_GPU_TEMPLATE, RankHost, launches, rank_host
-from tests.ranks.conftest import state_directory
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
 
@@ -78,5 +78,5 @@ def test_copies_to_host_memory_hold_what_was_there_before_the_update() -> None:
     ids=str,
 )
 def test_run_with_a_fault_equals_the_run_without(case: Case, tmp_path: Path) -> None:
-    with state_directory() as state_dir, rank_host(state_dir, FAULTY_GPU_TEMPLATE) as host:
+    with short_directory() as state_dir, rank_host(state_dir, FAULTY_GPU_TEMPLATE) as host:
         Trials(host, tmp_path).run(case)

@@ -1,9 +1,7 @@
 """More than one rank lost, a rank that comes back, and the loss of what ranks live by."""
 
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,11 @@ import pytest
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout
 from tests.campaigns.matrix import fault_at, second_at
+from tests.fakes.directories import short_directory
 from tests.fakes.fault_points import Fault, lingering
+from tests.fakes.process_states import is_stopped
 from tests.fakes.rank_host import RankHost, rank_host
-from tests.fakes.rank_task import RankTask, is_stopped
+from tests.fakes.rank_task import RankTask
 from tests.fakes.whole_parameters import read_parameters, relative_difference
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
@@ -232,12 +232,8 @@ def test_the_mate_of_a_lost_rank_waits_with_its_model_and_joins_the_replacement(
 @pytest.fixture
 def own_host() -> Iterator[RankHost]:
     """A host whose template may be lost."""
-    state_dir = Path(tempfile.mkdtemp(prefix="ur-"))
-    try:
-        with rank_host(state_dir) as host:
-            yield host
-    finally:
-        shutil.rmtree(state_dir)
+    with short_directory() as state_dir, rank_host(state_dir) as host:
+        yield host
 
 
 def test_ranks_survive_their_template_and_are_replaced_without_it(

@@ -365,10 +365,9 @@ def test_one_that_is_halted_before_it_joins_says_that_it_does_not_recover(
     host.wait_for((tmp_path / "has_a_model").exists)
     os.kill(pids[0], signal.SIGKILL)
     host.halt(ranks[1:], [0])
-    host.wait_for(lambda: host.record(ranks[1]).of_kind("rank_halted"))
     record = host.record(ranks[1])
+    [halted] = host.wait_for(lambda: record.of_kind("rank_halted"))
     assert not record.of_kind("rank_joined")
-    [halted] = record.of_kind("rank_halted")
     assert "overlap_grad_reduce = False" in {each.partition(":")[0] for each in halted.unsupported}
 
 

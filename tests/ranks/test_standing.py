@@ -22,17 +22,13 @@ _PATIENCE_S = 1.0
 def explain(task: RankTask) -> tuple[Hang, dict[int, Standing]]:
     """Ask the ranks until it is clear who hangs."""
     launches = [member.launch for member in task.members.values()]
-    found: list[tuple[Hang, dict[int, Standing]]] = []
 
-    def is_clear() -> bool:
+    def explained() -> tuple[Hang, dict[int, Standing]] | None:
         standings = task.host.ask(launches)
         hang = find_hang(standings, task.layout, patience_s=_PATIENCE_S, is_complete=True)
-        if hang is not None and hang.reasons:
-            found.append((hang, standings))
-        return bool(found)
+        return (hang, standings) if hang is not None and hang.reasons else None
 
-    task.host.wait_for(is_clear)
-    return found[0]
+    return task.host.wait_for(explained)
 
 
 @pytest.mark.parametrize(

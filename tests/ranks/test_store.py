@@ -1,17 +1,15 @@
 """The rendezvous store over a unix socket, without ranks: operations, loss of the agent, waking."""
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
+from tests.fakes.directories import short_directory
 from tests.fakes.rank_host import RankHost
 
 pytestmark = pytest.mark.ranks
@@ -19,11 +17,10 @@ pytestmark = pytest.mark.ranks
 
 @pytest.fixture
 def quiet_host() -> Iterator[RankHost]:
-    state_dir = Path(tempfile.mkdtemp(prefix="ur-"))
-    host = RankHost(state_dir)
-    yield host
-    host.close()
-    shutil.rmtree(state_dir)
+    with short_directory() as state_dir:
+        host = RankHost(state_dir)
+        yield host
+        host.close()
 
 
 def store_at(host: RankHost, caller: str = "0", generation: int = 1) -> AgentStore:

@@ -1,12 +1,10 @@
 """The template forks ranks fast, records them, and refuses what would not be safe."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.rank.process.process_files import start_ticks
 from nodeagent.rank.process.template import EXIT_ALREADY_RUNS
 from profiles.layout import Layout
+from tests.fakes.directories import short_directory
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
@@ -24,9 +23,8 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(60)]
 
 @pytest.fixture
 def state_dir() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="ur-"))
-    yield path
-    shutil.rmtree(path)
+    with short_directory() as path:
+        yield path
 
 
 def test_rank_is_recorded_when_it_starts_and_when_it_ends(

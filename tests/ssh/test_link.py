@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from controller.fleet.bundle import build_bundle
 from controller.fleet.node_links import SshFleet
 from controller.localcluster.local_cluster import LocalCluster, ServerKind
 from controller.localcluster.ssh.openssh import OpenSsh
-from nodeagent.control import ask_agent
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import PROTOCOL_VERSION, Refuse
@@ -43,7 +42,6 @@ from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.rendezvous import StoreCall
-from nodeagent.session.local_queries import Inspect
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.fleet_recorder import (
     CountingClock,
@@ -53,8 +51,7 @@ from tests.fakes.fleet_recorder import (
     without_template,
     write_python,
 )
-from tests.fakes.local_nodes import no_leftovers
-from tests.fakes.node import until
+from tests.fakes.node import num_unacknowledged, status_of, until
 
 pytestmark = pytest.mark.ssh
 needs_openssh = pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed")
@@ -65,12 +62,6 @@ RANK = RankRef(generation=G1, global_rank=0)
 N1, N2 = NodeId("n1"), NodeId("n2")
 FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
 VERSION = build_bundle().version
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    with no_leftovers():
-        yield
 
 
 @pytest.fixture
@@ -95,12 +86,6 @@ def with_ranks(cluster: LocalCluster, tmp_path: Path) -> NodeAddress:
 @pytest.fixture
 def recorder() -> FleetRecorder:
     return FleetRecorder()
-
-
-def num_unacknowledged(address: NodeAddress) -> int:
-    status = ask_agent(Path(address.state_dir), Inspect())
-    assert status is not None
-    return status.num_unacknowledged
 
 
 async def train(fleet: SshFleet, recorder: FleetRecorder, script: Script) -> None:
@@ -420,20 +405,21 @@ async def test_peers_tell_whether_a_nodes_ssh_server_answers(
 async def test_reports_are_kept_until_acknowledged_and_posted_once(
     cluster: LocalCluster, with_ranks: NodeAddress, recorder: FleetRecorder
 ) -> None:
+    state_dir = Path(with_ranks.state_dir)
     script = Script(period_s=0.0, num_iterations=5)
     async with running_fleet([with_ranks], recorder) as fleet:
         await train(fleet, recorder, script)
         await recorder.until(lambda: len(recorder.seqs) == 7)
         assert isinstance(recorder.of(Observed)[0].observation, RankStarted)
-        assert num_unacknowledged(with_ranks) == 7
+        assert (await status_of(state_dir)).num_unacknowledged == 7
         await cluster.cut_connections(N1)
         await recorder.event(NodeAttached, 2)
         beats = len(recorder.of(HeartbeatReceived))
         await recorder.event(HeartbeatReceived, beats + 1)
         assert recorder.seqs == [1, 2, 3, 4, 5, 6, 7]
-        assert num_unacknowledged(with_ranks) == 7
+        assert (await status_of(state_dir)).num_unacknowledged == 7
         fleet.acknowledge(N1, 5)
-        await until(lambda: num_unacknowledged(with_ranks) == 2, "the reports up to 5 are dropped")
+        await until(lambda: num_unacknowledged(state_dir) == 2, "the reports up to 5 are dropped")
     later = FleetRecorder()  # a controller whose journal has none of them, in the same run
     async with running_fleet([with_ranks], later, term=2):
         await later.until(lambda: len(later.seqs) == 2)
@@ -475,6 +461,5 @@ async def test_ranks_meet_through_the_controller_until_a_rendezvous_is_dropped(
         # A fake rank reports the value as it travels, and -1 for an error.
         assert (saved.global_rank, saved.num_bytes) == (0, 1234)
         fleet.drop_rendezvous(A, G1)
-        await recorder.until(lambda: len(recorder.observations(CheckpointSaved)) == 2)
-    dropped = recorder.observations(CheckpointSaved)[1]
+        [dropped] = await recorder.until(lambda: recorder.observations(CheckpointSaved)[1:])
     assert (dropped.global_rank, dropped.num_bytes) == (1, -1)

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,18 +18,12 @@ from controller.localcluster.process_tree import Process, find_process, is_runni
 from controller.localcluster.ssh.login import log_in
 from controller.localcluster.ssh.openssh import OpenSsh
 from nodeagent.protocol.ids import NodeId
-from tests.fakes.local_nodes import ask_through, no_leftovers, run_daemon, run_on
+from tests.fakes.local_nodes import ask_through, run_daemon, run_on
 from tests.fakes.node import until
 
 pytestmark = [pytest.mark.ssh, pytest.mark.asyncio(loop_scope="module")]
 needs_openssh = pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed")
 KINDS = [pytest.param(ServerKind.OPENSSH, marks=needs_openssh), ServerKind.ASYNCSSH]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    with no_leftovers():
-        yield
 
 
 @pytest_asyncio.fixture(params=KINDS, loop_scope="module")
@@ -192,8 +186,9 @@ async def test_a_lost_node_is_dead_in_every_process_and_stays_dead(cluster: Loca
         connection.create_process("while :; do /bin/true & done"),
     ):
         # Listener, daemon and its child, the loop.
-        await until(lambda: len(cluster.pids(lost)) >= 4, "the loop runs")
-        pids = cluster.pids(lost)
+        pids = await until(
+            lambda: pids if len(pids := cluster.pids(lost)) >= 4 else None, "the loop runs"
+        )
         assert daemons[0].pid in pids
         await cluster.lose_node(lost)
         assert cluster.pids(lost) == []

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import termios
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import pytest
 
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.process_tree import Process, find_process, is_running
-from tests.fakes.local_nodes import no_leftovers
 from tests.fakes.node import until
 
 pytestmark = pytest.mark.ssh
@@ -41,12 +40,6 @@ class RunningDemo:
             and not self.root.exists()
             and not any(_listens(port) for port in self.ports)
         )
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    with no_leftovers():
-        yield
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from controller.api.wire import (
 )
 from controller.cli import main
 from tests.fakes import cluster_views
+from tests.fakes.api_server import running_server
 
 
 @contextlib.asynccontextmanager
@@ -34,12 +35,8 @@ async def controller(path: Path, reply: Reply, asked: list[Command]) -> AsyncIte
         server.answer(reply.model_copy(update={"request_id": command.request_id}))
 
     server = ApiServer("demo", cluster_views.calm, take)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(server.run(path))
-        while not path.exists():  # noqa: ASYNC110, ASYNC240 - the task's first step
-            await asyncio.sleep(0)
+    async with running_server(server, path):
         yield
-        task.cancel()
 
 
 @pytest.mark.parametrize(("is_ok", "code"), [(True, 0), (False, 1)])

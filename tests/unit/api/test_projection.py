@@ -21,6 +21,7 @@ from nodeagent.protocol.ids import TaskId
 from profiles.task_profiles import default_task_profiles
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import trained
 
 A = TaskId("gpt-a")
 FRAME = Frame(cluster="demo", started_wall_s=1e9, is_auto_heal=True)
@@ -41,8 +42,7 @@ def view_of(world: World, frame: Frame = FRAME) -> ClusterView:
 def training_world(*, is_auto_heal: bool = True) -> World:
     """Return a cluster whose tasks have both committed seven iterations."""
     world = World(demo_machine(is_auto_heal=is_auto_heal), num_iterations=10**6)
-    tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.progress.iteration >= 7 for task in tasks))
+    trained(world, 7)
     world.run(world.now + 0.9)  # a heartbeat has told the iterations of all ranks
     return world
 
@@ -279,8 +279,7 @@ def test_a_frame_adds_what_the_core_does_not_know() -> None:
 
 def test_a_measurement_is_shown_with_its_sizes_and_the_workers_it_holds() -> None:
     world = World(demo_machine(num_nodes=5), num_iterations=10**6)
-    tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.progress.iteration >= 3 for task in tasks))
+    trained(world, 3)
     assert view_of(world).measurement is None
     world.post(MeasurementRequested("r", "op", A, (1, 2), 3))
     world.run(world.now + 3.0)

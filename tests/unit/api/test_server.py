@@ -25,6 +25,7 @@ from controller.api.wire import (
     Snapshot,
 )
 from tests.fakes import cluster_views
+from tests.fakes.api_server import running_server
 from tests.fakes.log_lines import log_entries
 
 LIMIT_S = 5.0
@@ -74,12 +75,8 @@ class Served:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Served"]:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self.server.run(self.path))
-            while not self.path.exists():  # noqa: ASYNC110 - it appears at the task's first step
-                await asyncio.sleep(0)
+        async with running_server(self.server, self.path):
             yield self
-            task.cancel()
 
 
 class Client:

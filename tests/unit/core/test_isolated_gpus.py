@@ -5,27 +5,17 @@ from controller.core.events import UncordonRequested
 from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec, NodeState
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.task import TaskSpec
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
-from tests.fakes.clusters import demo_machine, table
+from tests.fakes.clusters import table
 from tests.fakes.world import World
+from tests.fakes.world_queries import node, running_world
 
 N1 = NodeId("n1")
 CUDA = "CUDA error: unspecified launch failure"
-
-
-def running_world(policy: Policy | None = None, *, num_nodes: int = 4) -> World:
-    machine = demo_machine(policy=policy or Policy(is_auto_heal=True), num_nodes=num_nodes)
-    world = World(machine, num_iterations=10**6)
-    world.run(4.0)
-    return world
-
-
-def node(world: World, name: str = "n1") -> NodeState:
-    return world.machine.state.nodes[NodeId(name)]
 
 
 def rank_at(world: World, worker: Worker) -> tuple[str, int] | None:
@@ -60,7 +50,7 @@ def uncordon(world: World, gpu: int | None = None, *, is_forced: bool = False) -
 
 def world_without_gpu(policy: Policy | None = None) -> World:
     """Return a world where GPU 1 of n1 has failed twice."""
-    world = running_world(policy)
+    world = running_world(policy=policy)
     worker = Worker(N1, 1)
     fault_at(world, worker)
     assert not node(world).service.isolated_gpus

@@ -18,15 +18,12 @@ from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import newest_start, pids, task, trained
 from tests.unit.core.recovery.test_generations import (
     SEEDS,
     A,
     B,
     machine_of,
-    newest_start,
-    pids,
-    task,
-    trained,
 )
 
 

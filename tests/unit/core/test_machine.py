@@ -14,7 +14,6 @@ from controller.core.events import (
     PlanRequested,
     RankCommandKind,
 )
-from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import (
     IncidentState,
@@ -29,17 +28,9 @@ from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run, task, trained
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
-
-
-def running(machine: Machine) -> bool:
-    return all(task.lifecycle.phase is TaskPhase.RUNNING for task in machine.state.tasks.values())
-
-
-def trained(world: World, iteration: int) -> None:
-    tasks = world.machine.state.tasks
-    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks.values()))
 
 
 @pytest.fixture(params=range(4))
@@ -50,12 +41,8 @@ def world(request: pytest.FixtureRequest) -> World:
     return world
 
 
-def task(world: World, name: TaskId) -> TaskState:
-    return world.machine.state.tasks[name]
-
-
 def test_tasks_start_once_their_nodes_are_in_contact(world: World) -> None:
-    assert running(world.machine)
+    assert all_run(world)
     assert {worker.node for worker in task(world, A).placement} == {"n1", "n2"}
     assert {worker.node for worker in task(world, B).placement} == {"n3", "n4"}
 
@@ -132,14 +119,14 @@ def test_a_plan_waits_for_an_approval_of_its_revision() -> None:
     [plan] = state.plans.all
     assert plan.state is PlanState.PENDING
     assert task(world, A).place == Target(Layout(dp=2), task(world, A).placement)
-    assert running(world.machine)
+    assert all_run(world)
     world.post(PlanApproved("r1", "op", plan.name, plan.revision + 1))
     assert (world.answers[-1].code, plan.state) == ("superseded", PlanState.PENDING)
     world.post(PlanApproved("r2", "op", plan.name, plan.revision))
     assert world.answers[-1].is_ok
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert plan.approved_by == "op"
-    assert running(world.machine)
+    assert all_run(world)
     world.post(PlanApproved("r3", "op", plan.name, plan.revision))
     assert world.answers[-1].code == "decided"
 
@@ -205,7 +192,7 @@ def test_a_node_that_dies_out_of_sight_is_lost_though_its_task_had_advanced(worl
     world.lose_node("n3")
     world.run(world.now + 30.0)
     assert world.machine.state.nodes[NodeId("n3")].contact.condition is NodeCondition.LOST
-    assert running(world.machine)
+    assert all_run(world)
 
 
 def test_a_node_that_lost_its_ranks_without_a_word_is_noticed(world: World) -> None:
@@ -214,7 +201,7 @@ def test_a_node_that_lost_its_ranks_without_a_word_is_noticed(world: World) -> N
     world.run(world.now + 20.0)
     [incident] = world.machine.state.incidents.all
     assert "vanished" in incident.cause.reason
-    assert running(world.machine)
+    assert all_run(world)
 
 
 def test_a_plan_gives_nobody_workers_of_a_node_out_of_contact() -> None:
@@ -223,7 +210,7 @@ def test_a_plan_gives_nobody_workers_of_a_node_out_of_contact() -> None:
     world.cut("n5", 60.0)
     world.lose_node("n2")
     world.run(world.now + 20.0)
-    assert running(world.machine)
+    assert all_run(world)
     assert all(
         not t.assignment.target or not t.assignment.target.uses(NodeId("n5"))
         for t in tasks_of(world)
@@ -298,7 +285,7 @@ def test_a_task_that_never_recovers_is_handed_to_the_operator(world: World) -> N
     assert world.machine.state.incidents.all[-1].state is IncidentState.HELD
     world.post(PlanRequested("r1", "op"))
     assert world.answers[-1].is_ok
-    world.run_until(lambda: running(world.machine))
+    world.run_until(lambda: all_run(world))
     world.run(world.now + 5.0)
     assert all(i.state is IncidentState.RESOLVED for i in world.machine.state.incidents.all)
 
@@ -334,7 +321,7 @@ def test_stale_ranks_of_a_node_that_returns_are_ended(world: World) -> None:
     world.run(world.now + 3)
     assert not node.ranks.keys() & stale
     assert world.machine.state.nodes[NodeId("n2")].contact.condition is NodeCondition.HEALTHY
-    assert running(world.machine)
+    assert all_run(world)
 
 
 def test_tasks_end_at_their_last_iteration() -> None:
@@ -441,7 +428,7 @@ def test_a_fault_in_a_task_that_parks_for_a_plan_does_not_stop_the_plan() -> Non
     assert task(world, B).lifecycle.phase is TaskPhase.PARKING
     world.raise_in_rank("gpt-b", 1)
     world.run(world.now + 10.0)
-    assert running(world.machine)
+    assert all_run(world)
     [plan] = world.machine.state.plans.all
     assert plan.state is PlanState.APPLIED
     assert [i.state for i in world.machine.state.incidents.all] == [IncidentState.RESOLVED] * 2

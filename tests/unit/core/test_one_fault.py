@@ -4,17 +4,15 @@ from controller.core.events import DrillRequested, Observed, UncordonRequested
 from controller.core.incidents.cures import note_broken_hardware
 from controller.core.rules.evidence import Evidence
 from controller.core.state.incident import Incident
-from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, TaskPhase
-from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import RankRaised
 from profiles.drills.kernel_texts import KERNEL_MESSAGES, LINK_FLAP
 from profiles.faults.status_table import default_statuses
-from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import node, running_world, task
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 FLAP = NodeFinding(
@@ -25,22 +23,8 @@ RESET = ("ConnectionResetError", "[Errno 104] Connection reset by peer")
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 
 
-def running_world() -> World:
-    world = World(demo_machine(is_auto_heal=True, num_nodes=4), num_iterations=10**6)
-    world.run(4.0)
-    return world
-
-
 def incidents(world: World) -> list[Incident]:
     return world.machine.state.incidents.all
-
-
-def node(world: World, name: str) -> NodeState:
-    return world.machine.state.nodes[NodeId(name)]
-
-
-def task(world: World, name: TaskId = A) -> TaskState:
-    return world.machine.state.tasks[name]
 
 
 def node_of_rank(world: World, number: int) -> str:

@@ -21,6 +21,7 @@ from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import table
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run
 
 A, B = TaskId("a"), TaskId("b")
 SIZES_A = table({1: 6.4e9, 2: 10.5e9, 3: 15.0e9, 4: 18.9e9})
@@ -50,8 +51,7 @@ def running(
         Policy(is_auto_heal=is_auto_heal, restarts=100),
     )
     world = World(machine, num_iterations=10**6, absent=absent)
-    tasks = machine.state.tasks.values()
-    world.run_until(lambda: all(task.lifecycle.phase is TaskPhase.RUNNING for task in tasks))
+    world.run_until(lambda: all_run(world))
     return world
 
 

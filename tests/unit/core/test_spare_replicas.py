@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from controller.api.projection import Frame, project
-from controller.core.events import CommandFailed, PlanApproved
+from controller.core.events import CommandFailed
 from controller.core.lifecycle.spares import place_in
 from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
@@ -21,14 +21,11 @@ from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.world import World
+from tests.fakes.world_queries import approve_next, newest_start, pids, task, trained
 from tests.unit.core.recovery.test_generations import (
     A,
     B,
     machine_of,
-    newest_start,
-    pids,
-    task,
-    trained,
 )
 
 STAGED = [Layout(pp=2, dp=dp) for dp in (1, 2)]
@@ -71,8 +68,7 @@ def lose_replica(world: World) -> tuple[int | None, Worker]:
 
 
 def approve(world: World) -> None:
-    [plan] = [plan for plan in world.machine.state.plans.all if plan.state is PlanState.PENDING]
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    plan = approve_next(world)
     world.run_until(lambda: plan.state is PlanState.APPLIED)
 
 
@@ -113,7 +109,6 @@ def test_without_a_node_to_spare_it_waits_until_one_comes() -> None:
     world.run(world.now + 60.0)
     assert {rank.pid for rank in waiting(world).values()} == {mate}
     world.restore_node(lost)
-    world.run_until(lambda: bool(world.machine.state.plans.pending()))
     approve(world)
     assert mate in pids(world)
 
@@ -440,9 +435,7 @@ def test_it_does_not_wait_on_a_worker_that_another_task_is_to_get() -> None:
     trained(world, 5)
     world.lose_node(task(world, B).ranks[0].worker.node)
     world.run(world.now + 20.0)
-    plan = world.machine.state.plans.pending()
-    assert plan is not None
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    approve_next(world)
     target = task(world, B).assignment.target
     assert target is not None
     [given] = target.placement

@@ -20,7 +20,7 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
-from tests.unit.core.monitoring.test_start_and_end import approve_next
+from tests.fakes.world_queries import approve_next
 from tests.unit.core.recovery.test_generations import machine_of
 
 A = TaskId("gpt-a")

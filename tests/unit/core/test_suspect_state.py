@@ -1,26 +1,13 @@
 """State with wrong losses: another source is tried, and no node is blamed."""
 
-from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
-from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.observations import CheckpointMissed, CheckpointSaved
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import newest_incident, pids, task, task_trained
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
-
-
-def task(world: World, name: TaskId = A) -> TaskState:
-    return world.machine.state.tasks[name]
-
-
-def pids(world: World) -> set[int | None]:
-    return {rank.pid for rank in task(world).ranks.values()}
-
-
-def newest(world: World) -> Incident:
-    return world.machine.state.incidents.all[-1]
 
 
 def refuse_the_state(world: World, error: str = "SuspectStateError") -> None:
@@ -40,7 +27,7 @@ def raise_in_all(world: World, error: str) -> None:
 
 def running_world() -> World:
     world = World(demo_machine(is_auto_heal=True, num_nodes=4), num_iterations=10**6)
-    world.run_until(lambda: task(world).progress.iteration >= 7)
+    task_trained(world, 7)
     return world
 
 
@@ -49,15 +36,15 @@ def test_all_ranks_go_on_with_the_state_from_elsewhere() -> None:
     before, generation_of_b = pids(world), task(world, B).generation
     for number in range(3):
         refuse_the_state(world)
-        assert newest(world).cause.status == "nan_loss", number
-        assert newest(world).cause.action == "reattempt"
+        assert newest_incident(world).cause.status == "nan_loss", number
+        assert newest_incident(world).cause.action == "reattempt"
         assert task(world).resume is not None
         assert task(world).resume.source == "disk"
-    world.run_until(lambda: task(world).progress.iteration >= 12)
+    task_trained(world, 12)
     assert pids(world) == before
     assert task(world, B).generation == generation_of_b
     assert not any(node.service.isolated for node in world.machine.state.nodes.values())
-    assert newest(world).state is IncidentState.RESOLVED
+    assert newest_incident(world).state is IncidentState.RESOLVED
 
 
 def test_a_checkpoint_that_is_out_of_use_does_not_outdate_newer_copies_in_memory() -> None:
@@ -93,12 +80,12 @@ def test_checkpoints_that_can_not_be_loaded_are_no_nodes_fault() -> None:
     world = running_world()
     before = pids(world)
     refuse_the_state(world, "CheckpointError")
-    world.run_until(lambda: task(world).progress.iteration >= 9)
-    assert newest(world).state is IncidentState.RESOLVED
+    task_trained(world, 9)
+    assert newest_incident(world).state is IncidentState.RESOLVED
     while task(world).can_regroup:
         assert pids(world) == before
         refuse_the_state(world, "CheckpointError")
-        assert (newest(world).cause.action == "reattempt") is task(world).can_regroup
+        assert (newest_incident(world).cause.action == "reattempt") is task(world).can_regroup
     world.run(world.now + 5.0)
     assert task(world).lifecycle.phase is TaskPhase.HELD
     assert not any(node.service.isolated for node in world.machine.state.nodes.values())
@@ -112,8 +99,8 @@ def test_nor_are_those_that_can_not_be_loaded_at_the_first_start() -> None:
     before = pids(world)
     assert not any(rank.joined for rank in task(world).ranks.values())
     raise_in_all(world, "CheckpointError")
-    assert newest(world).cause.action == "reattempt"
-    world.run_until(lambda: task(world).progress.iteration >= 3)
+    assert newest_incident(world).cause.action == "reattempt"
+    task_trained(world, 3)
     assert pids(world) == before
     assert not any(node.service.isolated for node in world.machine.state.nodes.values())
 

@@ -5,12 +5,11 @@ import pytest
 from controller.core.events import LossDecided, PeerProbed
 from controller.core.instructions import AnswerRequest
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import node, task, task_trained
 
 LIMIT_S = 30.0
 A = TaskId("gpt-a")
@@ -25,16 +24,8 @@ def training(*, is_auto_heal: bool = False, asks_before_loss: bool = False) -> W
         asks_before_loss=asks_before_loss,
     )
     world = World(demo_machine(num_nodes=5, policy=policy), num_iterations=10**6)
-    world.run_until(lambda: task(world).progress.iteration >= 7)
+    task_trained(world, 7)
     return world
-
-
-def task(world: World) -> TaskState:
-    return world.machine.state.tasks[A]
-
-
-def node(world: World, name: str) -> NodeState:
-    return world.machine.state.nodes[NodeId(name)]
 
 
 def hide(world: World, *names: str, for_s: float = 1000.0) -> None:
@@ -201,7 +192,7 @@ def test_operator_need_not_wait_for_the_question() -> None:
 
 def test_a_node_lives_while_those_asked_about_it_are_out_of_contact_too_and_others_see_it() -> None:
     world = World(demo_machine(num_nodes=24, policy=Policy()), num_iterations=10**6)
-    world.run_until(lambda: task(world).progress.iteration >= 7)
+    task_trained(world, 7)
     hide(world, "n2")
     asked = node(world, "n2").inquiry.asked
     assert "n1" in asked

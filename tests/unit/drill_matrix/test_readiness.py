@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.phases import NodeCondition
 from controller.drill_matrix.readiness import (
     generations,
     have_advanced,
@@ -15,6 +15,7 @@ from controller.drill_matrix.readiness import (
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run
 
 A = TaskId("gpt-a")
 
@@ -46,9 +47,7 @@ def test_a_lost_node_is_to_be_brought_back(world: World) -> None:
     world.run_until(lambda: bool(lost_nodes(state)))
     assert lost_nodes(state) == ["n2"]
     assert state.nodes[NodeId("n2")].contact.condition is NodeCondition.LOST
-    world.run_until(
-        lambda: all(t.lifecycle.phase is TaskPhase.RUNNING for t in state.tasks.values())
-    )
+    world.run_until(lambda: all_run(world))
     assert why_not_ready(state) == "n2 is lost"
     world.restore_node("n2")
     world.run_until(lambda: why_not_ready(state) is None)

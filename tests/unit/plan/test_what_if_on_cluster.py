@@ -15,21 +15,21 @@ from controller.api.server import ApiServer
 from controller.api.wire import AskWhatIf, Command, DescribeCluster, Reply
 from controller.cli import main
 from controller.core.cluster_spec import spec_of
-from controller.core.state.phases import TaskPhase
 from controller.plan.questions import answer
 from controller.store.run_file import decode_spec
 from tests.fakes import cluster_views
+from tests.fakes.api_server import running_server
 from tests.fakes.clusters import demo_machine
 from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run
 
 
 @pytest.fixture
 def world() -> World:
     """Both tasks of the demo train; every plan waits for an operator."""
     world = World(demo_machine(is_auto_heal=False), num_iterations=10**6)
-    tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.lifecycle.phase is TaskPhase.RUNNING for task in tasks))
+    world.run_until(lambda: all_run(world))
     return world
 
 
@@ -174,11 +174,8 @@ async def served(world: World, path: Path) -> AsyncIterator[None]:
             group.create_task(reply(command))
 
         server = ApiServer("world", lambda: cluster_views.waiting(0.0), take)
-        service = group.create_task(server.run(path))
-        while not path.exists():  # noqa: ASYNC110, ASYNC240 - it appears at the task's first step
-            await asyncio.sleep(0)
-        yield
-        service.cancel()
+        async with running_server(server, path):
+            yield
 
 
 async def cli(*words: str) -> tuple[int, str, str]:

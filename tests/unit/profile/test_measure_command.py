@@ -1,12 +1,10 @@
 """``unicron profile measure``: requests, output, and errors in one line."""
 
 import asyncio
-import contextlib
 import json
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from controller.api.wire import CancelMeasurement, Command, MeasureTask, Reply
 from controller.cli import main
 from profiles.table_file import load_table
 from tests.fakes import cluster_views
+from tests.fakes.api_server import running_server
 
 MEASURED = MeasuredSizeView(
     workers=1, layout=LayoutView(tp=1, pp=1, dp=1), phase="measured", iteration_s=0.5,
@@ -55,18 +54,9 @@ class Controller:
             self.found = self.found.model_copy(update={"ended": "cancelled", "is_over": True})
         self.server.answer(self.reply.model_copy(update={"request_id": command.request_id}))
 
-    @contextlib.asynccontextmanager
-    async def serving(self, path: Path) -> AsyncIterator[None]:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self.server.run(path))
-            while not path.exists():  # noqa: ASYNC110, ASYNC240 - the task's first step
-                await asyncio.sleep(0)
-            yield
-            task.cancel()
-
 
 async def measure(controller: Controller, path: Path, *words: str) -> int:
-    async with controller.serving(path):
+    async with running_server(controller.server, path):
         arguments = ["profile", "measure", "gpt-a", "--connect", str(path), *words]
         return await asyncio.to_thread(main, arguments)
 
@@ -132,7 +122,7 @@ async def test_the_end_of_the_controller_is_told(
     output = tmp_path / "out.json"
     words = ["profile", "measure", "gpt-a", "--connect", str(path), "--output", str(output)]
     async with asyncio.TaskGroup() as group:
-        async with controller.serving(path):
+        async with running_server(controller.server, path):
             running = group.create_task(asyncio.to_thread(main, words))
             while not controller.asked:  # noqa: ASYNC110 - of a thread
                 await asyncio.sleep(0.01)
@@ -150,7 +140,7 @@ async def test_whatever_ends_the_command_cancels_the_measurement(
     controller, path = Controller(measurement(MEASURED, ended="")), tmp_path / "s"
     output = tmp_path / "out.json"
     words = ["profile", "measure", "gpt-a", "--connect", str(path), "--output", str(output)]
-    async with controller.serving(path):
+    async with running_server(controller.server, path):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "controller.cli", *words, stdout=PIPE, stderr=PIPE,
         )  # fmt: skip
@@ -180,7 +170,7 @@ async def test_a_measurement_can_be_cancelled_from_elsewhere(
 ) -> None:
     controller, path = Controller(measurement(MEASURED, name="M-6"), reply), tmp_path / "s"
     words = ["profile", "measure", "--cancel", "M-6", "--connect", str(path)]
-    async with controller.serving(path):
+    async with running_server(controller.server, path):
         assert await asyncio.to_thread(main, words) == code
     (asked,) = controller.asked
     assert isinstance(asked, CancelMeasurement)

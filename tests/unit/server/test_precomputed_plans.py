@@ -10,6 +10,7 @@ from controller.core.rules.planner.lookup import LookupTable, Outlook, look_ahea
 from controller.server.precomputed_plans import PrecomputedPlans
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
+from tests.fakes.polling import PolledT
 from tests.fakes.world import World
 
 
@@ -30,12 +31,14 @@ class Watched:
         self.notes.append(text)
         self.changes.set()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], PolledT | None]) -> PolledT:
+        """Wait until ``condition`` returns a true value, and return that value."""
         self.news.set()
         async with asyncio.timeout(30):
-            while not condition():
+            while not (found := condition()):
                 await self.changes.wait()
                 self.changes.clear()
+            return found
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ async def test_plans_for_what_comes_next_are_there_once_the_cluster_is_quiet(
     await watched.until(lambda: precomputed_plans.prepared.is_current)
     assert machine.table.divisions == look_ahead(machine.outlook()).divisions
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: machine.state.plans.pending() is not None)
+    watched.world.run_until(machine.state.plans.pending)
     assert (precomputed_plans.prepared.num_found, precomputed_plans.prepared.num_missed) == (1, 0)
 
 
@@ -64,7 +67,7 @@ async def test_the_table_follows_the_cluster_and_keeps_count(watched: Watched) -
     await watched.until(lambda: precomputed_plans.prepared.is_current)
     before = machine.table
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: machine.state.plans.pending() is not None)
+    watched.world.run_until(machine.state.plans.pending)
     await watched.until(
         lambda: machine.table is not before and precomputed_plans.prepared.is_current
     )
@@ -74,12 +77,9 @@ async def test_the_table_follows_the_cluster_and_keeps_count(watched: Watched) -
 
 async def test_a_plan_is_explained_after_it_is_made(watched: Watched) -> None:
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
-    plan = watched.world.machine.state.plans.all[0]
+    plan = watched.world.run_until(watched.world.machine.state.plans.pending)
     key = plan.name, plan.revision
-    await watched.until(lambda: key in watched.precomputed_plans.explanations)
-    explanation = watched.precomputed_plans.explanations[key]
-    assert explanation is not None
+    explanation = await watched.until(lambda: watched.precomputed_plans.explanations.get(key))
     assert {each.name for each in explanation.terms} == set(plan.changes)
     assert explanation.alternatives
     assert NodeId("n1") in plan.isolated_nodes
@@ -89,7 +89,7 @@ async def test_a_table_is_not_current_once_the_cluster_has_changed(watched: Watc
     precomputed_plans = watched.precomputed_plans
     await watched.until(lambda: precomputed_plans.prepared.is_current)
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
+    watched.world.run_until(watched.world.machine.state.plans.pending)
     await watched.until(lambda: not precomputed_plans.prepared.is_current)
 
 
@@ -107,7 +107,7 @@ async def test_a_plan_is_explained_while_a_table_is_being_built(
     watched.news.set()
     assert await asyncio.to_thread(has_begun.wait, 30)
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
+    watched.world.run_until(watched.world.machine.state.plans.pending)
     await watched.until(lambda: bool(watched.precomputed_plans.explanations))
     assert not watched.precomputed_plans.prepared.is_current
     may_end.set()
@@ -122,7 +122,7 @@ async def test_a_fault_of_ours_is_noted_and_ends_nothing(
     monkeypatch.setattr("controller.server.precomputed_plans.look_ahead", fail)
     monkeypatch.setattr("controller.server.precomputed_plans.explain", fail)
     watched.world.lose_node("n1")
-    watched.world.run_until(lambda: watched.world.machine.state.plans.pending() is not None)
+    watched.world.run_until(watched.world.machine.state.plans.pending)
     await watched.until(lambda: len(watched.notes) == 2)
     assert {note.partition(",")[0] for note in watched.notes} == {
         "P-1 can't be explained",

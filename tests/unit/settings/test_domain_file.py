@@ -8,21 +8,18 @@ from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import NodeId
+from tests.fakes.text_files import settings_file
 
 N1, N2, N3 = NODES = [NodeId("n1"), NodeId("n2"), NodeId("n3")]
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "settings.toml"
-    path.write_text(text)
-    return path
-
-
 def test_nodes_have_the_domain_that_names_them_and_others_none(tmp_path: Path) -> None:
-    path = written(tmp_path, '[failure_domains]\nrack-1 = ["n1", "n3"]\n[policy]\nrestarts = 5\n')
+    path = settings_file(
+        tmp_path, '[failure_domains]\nrack-1 = ["n1", "n3"]\n[policy]\nrestarts = 5\n'
+    )
     assert load_failure_domains(path, NODES) == {N1: "rack-1", N3: "rack-1"}
     assert load_policy(path).restarts == 5
-    assert load_failure_domains(written(tmp_path, ""), NODES) == {}
+    assert load_failure_domains(settings_file(tmp_path, ""), NODES) == {}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +35,7 @@ def test_nodes_have_the_domain_that_names_them_and_others_none(tmp_path: Path) -
 def test_a_mistake_is_one_line_that_names_file_and_place(
     tmp_path: Path, text: str, says: str
 ) -> None:
-    path = written(tmp_path, f"[failure_domains]\n{text}\n")
+    path = settings_file(tmp_path, f"[failure_domains]\n{text}\n")
     with pytest.raises(SettingsError) as caught:
         load_failure_domains(path, NODES)
     assert str(caught.value) == f"{path}: {says}"

@@ -12,27 +12,22 @@ from controller.settings.explain_policy import rules, settings_of, statuses
 from controller.settings.policy_file import load_policy
 from controller.settings.settings_file import SettingsError
 from profiles.faults.status_table import default_statuses
-
-
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "settings.toml"
-    path.write_text(text)
-    return path
+from tests.fakes.text_files import settings_file
 
 
 def test_what_is_not_given_keeps_its_default(tmp_path: Path) -> None:
-    path = written(tmp_path, "[policy]\nrestarts = 5\nnetwork_window_s = 60\n")
+    path = settings_file(tmp_path, "[policy]\nrestarts = 5\nnetwork_window_s = 60\n")
     assert load_policy(path) == Policy(restarts=5, network_window_s=60.0)
-    assert load_policy(written(tmp_path, "")) == Policy()
+    assert load_policy(settings_file(tmp_path, "")) == Policy()
 
 
 def test_single_steps_of_a_transition_can_be_set(tmp_path: Path) -> None:
-    policy = load_policy(written(tmp_path, '[policy.step_s]\n"first iteration" = 30\n'))
+    policy = load_policy(settings_file(tmp_path, '[policy.step_s]\n"first iteration" = 30\n'))
     assert policy.step_s == {**Policy().step_s, "first iteration": 30.0}
 
 
 def test_the_command_line_overrules_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, "[policy]\nis_auto_heal = false\n")
+    path = settings_file(tmp_path, "[policy]\nis_auto_heal = false\n")
     assert load_policy(path, is_auto_heal=True).is_auto_heal
 
 
@@ -59,7 +54,7 @@ def test_the_command_line_overrules_the_file(tmp_path: Path) -> None:
 def test_a_mistake_is_one_line_that_names_file_and_place(
     tmp_path: Path, text: str, says: str
 ) -> None:
-    path = written(tmp_path, text)
+    path = settings_file(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load_policy(path)
     assert str(path) in str(caught.value)
@@ -86,7 +81,7 @@ def test_every_status_and_every_setting_is_explained() -> None:
 def test_explain_prints_the_settings_that_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = written(tmp_path, "[policy]\nnetwork_alerts = 7\n")
+    path = settings_file(tmp_path, "[policy]\nnetwork_alerts = 7\n")
     assert main(["policy", "explain", "--settings", str(path)]) == 0
     assert "7 network faults of one node" in capsys.readouterr().out
     assert main(["policy", "explain", "--settings", str(path), "--json"]) == 0

@@ -7,13 +7,14 @@ import pytest
 
 from controller.core.cluster_spec import present_spec, spec_of
 from controller.core.rules.policy import Policy
-from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.phases import NodeCondition
 from controller.store.replay import fingerprint
 from controller.store.run_file import RunError, decode_spec, encode_spec, read_run, save_spec
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run
 
 
 @pytest.fixture
@@ -21,8 +22,7 @@ def world() -> World:
     world = World(
         demo_machine(policy=Policy(is_auto_heal=True, worker_mtbf_s=1e6 / 3)), num_iterations=10**6
     )
-    tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.lifecycle.phase is TaskPhase.RUNNING for task in tasks))
+    world.run_until(lambda: all_run(world))
     return world
 
 

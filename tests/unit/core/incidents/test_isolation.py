@@ -7,21 +7,18 @@ import pytest
 from controller.core.events import (
     DrillRequested,
     Observed,
-    PlanApproved,
     PlanRequested,
     UncordonRequested,
 )
 from controller.core.incidents.incident_log import MAX_SYMPTOMS
 from controller.core.rules.actions import Action
-from controller.core.state.incident import Incident
-from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state.task import TaskState
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import RankRaised
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import approve_next, newest_incident, node, running_world, task
 
 A = TaskId("gpt-a")
 N1 = NodeId("n1")
@@ -35,30 +32,12 @@ def words(*lines: str) -> NodeFinding:
     return NodeFinding(probe="kernel log", sign="message", text="\n".join(lines))
 
 
-def running_world(*, is_auto_heal: bool = True) -> World:
-    world = World(demo_machine(is_auto_heal=is_auto_heal, num_nodes=4), num_iterations=10**6)
-    world.run(4.0)
-    return world
-
-
-def task(world: World) -> TaskState:
-    return world.machine.state.tasks[A]
-
-
-def node(world: World, name: str = "n1") -> NodeState:
-    return world.machine.state.nodes[NodeId(name)]
-
-
-def newest(world: World) -> Incident:
-    return world.machine.state.incidents.all[-1]
-
-
 def is_isolated(world: World) -> bool:
     return bool(node(world).service.isolated)
 
 
 def summary(world: World) -> tuple[str | None, str, str, str | None]:
-    incident = newest(world)
+    incident = newest_incident(world)
     return (
         incident.cause.status,
         str(incident.cause.severity),
@@ -95,11 +74,8 @@ def test_while_the_plan_waits_the_task_goes_on_without_the_isolated_node() -> No
     iteration = task(world).progress.iteration
     world.run_until(lambda: task(world).progress.iteration > iteration + 2)
     assert N1 not in task(world).nodes
-    assert newest(world).state is IncidentState.DECIDED
-    plan = world.machine.state.plans.pending()
-    assert plan is not None
-    assert plan.isolated_nodes == ("n1",)
-    world.post(PlanApproved("r", "op", plan.name, plan.revision))
+    assert newest_incident(world).state is IncidentState.DECIDED
+    assert approve_next(world).isolated_nodes == ("n1",)
     world.run_until(lambda: settled(world))
 
 
@@ -108,14 +84,14 @@ def test_a_gpu_off_the_bus_isolates_its_node_although_no_rank_has_noticed() -> N
     world.find("n1", words(FALLEN))
     world.run_until(lambda: settled(world))
     assert summary(world) == ("gpu_driver_error", "SEV1", "reconfigure", "n1")
-    assert newest(world).cause.method == "node health monitoring"
+    assert newest_incident(world).cause.method == "node health monitoring"
     assert N1 not in task(world).nodes
 
 
 def test_a_cause_that_shows_later_makes_the_same_incident_worse() -> None:
     world = running_world()
     world.raise_in_rank("gpt-a", 1, "RuntimeError", "CUDA error: unspecified launch failure")
-    world.run_until(lambda: newest(world).state is IncidentState.ACTING)
+    world.run_until(lambda: newest_incident(world).state is IncidentState.ACTING)
     assert summary(world)[:3] == ("cuda_error", "SEV2", "restart")
     world.run(world.now + 1.0)
     world.find("n1", words(FALLEN))
@@ -167,8 +143,8 @@ def strike_again(world: World) -> Action:
     generation, number = task(world).generation, len(world.machine.state.incidents.all)
     world.kill_rank("gpt-a", 0)
     world.run_until(lambda: len(world.machine.state.incidents.all) > number)
-    world.run_until(lambda: newest(world).state is not IncidentState.DETECTED)
-    action: Action = newest(world).cause.action  # type: ignore[assignment]
+    world.run_until(lambda: newest_incident(world).state is not IncidentState.DETECTED)
+    action: Action = newest_incident(world).cause.action  # type: ignore[assignment]
     if action != "none":
         world.run_until(lambda: task(world).generation > generation)
         world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
@@ -194,7 +170,7 @@ def test_a_loss_that_is_not_finite_goes_to_the_operator_at_once() -> None:
     world.raise_in_rank("gpt-a", 1, "NonFiniteLossError", "iteration 9: loss or gradient, twice")
     world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.HELD)
     assert summary(world)[:3] == ("nan_loss", "SEV2", "none")
-    assert newest(world).state is IncidentState.HELD
+    assert newest_incident(world).state is IncidentState.HELD
 
 
 def test_uncordon_brings_a_node_back_once_its_checks_pass() -> None:
@@ -236,7 +212,7 @@ def test_a_drill_is_known_as_one(*, counts_drills: bool) -> None:
     world.post(DrillRequested("d", "op", "kill-rank", A, 1))
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: settled(world))
-    assert newest(world).cause.is_drill
+    assert newest_incident(world).cause.is_drill
     assert bool(node(world).service.faults) is counts_drills
 
 
@@ -262,14 +238,14 @@ def test_a_fault_long_after_a_drill_is_real(*, after_s: float, is_drill: bool) -
     world.run(after_s)
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: settled(world))
-    assert newest(world).cause.is_drill is is_drill
+    assert newest_incident(world).cause.is_drill is is_drill
 
 
 def test_what_arrives_late_about_a_closed_incident_belongs_to_it() -> None:
     world = running_world()
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: settled(world))
-    num_pieces = len(newest(world).evidence)
+    num_pieces = len(newest_incident(world).evidence)
     old = world.machine.state.incidents.all[-1].covers[A]
     raised = RankRaised(
         task=A, generation=old, global_rank=2, exception_type="RuntimeError", traceback="",
@@ -277,7 +253,7 @@ def test_what_arrives_late_about_a_closed_incident_belongs_to_it() -> None:
     )  # fmt: skip
     world.post(Observed(NodeId("n2"), 99, world.now, raised))
     assert len(world.machine.state.incidents.all) == 1
-    assert len(newest(world).evidence) == num_pieces + 1
+    assert len(newest_incident(world).evidence) == num_pieces + 1
     assert settled(world)
 
 
@@ -331,11 +307,11 @@ def test_a_fault_that_nobody_is_to_blame_for_gets_new_processes_when_trying_agai
         )  # the world sees that no other is replaced
         world.fail_collective("gpt-a", 0)
         world.run_until(lambda: bool(world.machine.state.incidents.all))
-        world.run_until(lambda: newest(world).state is not IncidentState.DETECTED)
+        world.run_until(lambda: newest_incident(world).state is not IncidentState.DETECTED)
         generation = task(world).generation
         world.run_until(lambda: task(world).generation > generation)  # noqa: B023
         world.run_until(lambda: all(rank.is_seen for rank in task(world).ranks.values()))
-    assert newest(world).cause.action == "restart"
+    assert newest_incident(world).cause.action == "restart"
     after = {rank.pid for rank in task(world).ranks.values()}
     assert len(after - before) == 1
 
@@ -385,10 +361,10 @@ def test_what_was_noticed_before_the_hardware_showed_is_the_same_incident() -> N
     world = running_world()
     world.fail_collective("gpt-a", 0)
     world.run_until(lambda: bool(world.machine.state.incidents.all))
-    assert newest(world).state is IncidentState.DETECTED
+    assert newest_incident(world).state is IncidentState.DETECTED
     world.find("n2", words(FALLEN))
     assert [each.cause.status for each in world.machine.state.incidents.all] == ["gpu_driver_error"]
-    assert len(newest(world).evidence) == 2
+    assert len(newest_incident(world).evidence) == 2
 
 
 def test_a_new_agent_starts_with_a_clean_slate_of_findings() -> None:
@@ -408,7 +384,7 @@ def test_what_the_probes_find_is_named_beside_a_fault_of_the_node() -> None:
     )
     world.kill_rank("gpt-a", 1)
     world.run_until(lambda: settled(world))
-    assert "meanwhile disk: /d: 99 % full" in newest(world).cause.reason
+    assert "meanwhile disk: /d: 99 % full" in newest_incident(world).cause.reason
 
 
 def test_what_is_the_fault_itself_is_not_named_beside_it() -> None:
@@ -416,7 +392,7 @@ def test_what_is_the_fault_itself_is_not_named_beside_it() -> None:
     errors = NodeFinding(probe="gpu", sign="gpu_ecc", subject="GPU 3", text="2 new ECC errors")
     world.find("n1", errors)
     world.run_until(lambda: settled(world))
-    assert newest(world).cause.reason.count("2 new ECC errors") == 1
+    assert newest_incident(world).cause.reason.count("2 new ECC errors") == 1
 
 
 def test_a_spike_is_not_closed_by_a_plan_but_with_its_task() -> None:
@@ -466,7 +442,7 @@ def test_failed_collectives_are_named_when_the_task_stalls_and_the_parked_rank_i
     world.run(12.0)
     world.fail_collective("gpt-a", 0)
     world.run_until(lambda: settled(world))
-    incident = newest(world)
+    incident = newest_incident(world)
     assert summary(world)[:3] == ("connection_refused_or_reset", "SEV3", "reattempt")
     assert incident.cause.decided_at is not None
     assert (

@@ -2,13 +2,13 @@
 
 import pytest
 
-from controller.core.events import PlanApproved
 from controller.core.rules.pace import Pace
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import IncidentState
 from nodeagent.protocol.ids import TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import approve_next
 
 A = TaskId("gpt-a")
 POLICY = Policy()
@@ -51,9 +51,7 @@ def test_a_task_that_stays_slower_is_called_cured_and_slower() -> None:
     )
     world.kill_rank("gpt-a", 2)
     world.run(40.0)
-    plan = world.machine.state.plans.pending()
-    assert plan is not None
-    world.post(PlanApproved("r", "op", plan.name, plan.revision))
+    approve_next(world)
     world.run(80.0)
     incidents = world.machine.state.incidents.all
     assert [incident.state for incident in incidents] == [IncidentState.RESOLVED], (

@@ -2,13 +2,10 @@
 
 from controller.core.state.phases import TaskPhase
 from tests.fakes.world import PREPARE_S, World
+from tests.fakes.world_queries import newest_start, pids, task, trained
 from tests.unit.core.recovery.test_generations import (
     B,
     demo_world,
-    newest_start,
-    pids,
-    task,
-    trained,
 )
 
 

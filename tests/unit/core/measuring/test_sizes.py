@@ -13,13 +13,12 @@ from controller.core.events import (
     MeasurementCancelled,
     MeasurementRequested,
     Observed,
-    PlanApproved,
 )
 from controller.core.instructions import AnswerRequest, StartRanks
 from controller.core.lifecycle.obstacles import obstacle
 from controller.core.rules.policy import Policy
 from controller.core.state.measurement import Measurement
-from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.phases import NodeCondition
 from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from controller.store.measured_tables import MeasuredTables
@@ -28,6 +27,7 @@ from nodeagent.protocol.observations import IterationCommitted
 from profiles.table_file import load_table
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run, approve_next, trained
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 RUN = TaskId("gpt-a@measure")
@@ -38,7 +38,7 @@ def world_with_idle_nodes(*, is_auto_heal: bool = True, num_idle: int = 2) -> Wo
     policy = Policy(is_auto_heal=is_auto_heal)
     machine = demo_machine(num_nodes=4 + num_idle, policy=policy)
     world = World(machine, num_iterations=10**6)
-    world.run_until(lambda: all(t.progress.iteration >= 3 for t in machine.state.tasks.values()))
+    trained(world, 3)
     return world
 
 
@@ -229,11 +229,7 @@ def test_it_gives_way_to_a_plan_that_wants_its_workers() -> None:
     found = end(world)
     assert found.ended.startswith("stopped: ")
     assert found.sizes[0].phase == "skipped"
-    world.run_until(
-        lambda: all(
-            t.lifecycle.phase is TaskPhase.RUNNING for t in world.machine.state.tasks.values()
-        )
-    )
+    world.run_until(lambda: all_run(world))
     world.run_until(lambda: all(len(t.ranks) == 4 for t in world.machine.state.tasks.values()))
     places = {w.node for t in world.machine.state.tasks.values() for w in t.placement}
     assert places & {NodeId("n5"), NodeId("n6")}
@@ -244,12 +240,10 @@ def test_a_plan_that_waits_for_a_decision_ends_it_and_lets_none_begin() -> None:
     ask(world, 4, num=100)
     world.run(world.now + 3.0)
     world.lose_node("n1")
-    world.run_until(lambda: world.machine.state.plans.pending() is not None)
+    world.run_until(world.machine.state.plans.pending)
     assert end(world).ended == "stopped: P-1 waits for a decision"
     assert ask(world, 1).code == "pending"
-    plan = world.machine.state.plans.pending()
-    assert plan is not None
-    world.post(PlanApproved("r", "op", plan.name, plan.revision))
+    approve_next(world)
     world.run_until(lambda: world.machine.state.plans.executing() is None)
     assert ask(world, 1).is_ok
     assert end(world).sizes[0].phase == "measured"

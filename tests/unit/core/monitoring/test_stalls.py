@@ -5,29 +5,20 @@ from typing import Any
 import pytest
 
 from controller.core.instructions import Announce
-from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
-from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import only_incident, pids, task, task_trained
 
 A = TaskId("gpt-a")
-
-
-def task(world: World) -> TaskState:
-    return world.machine.state.tasks[A]
-
-
-def trained(world: World, iteration: int) -> None:
-    world.run_until(lambda: task(world).progress.iteration >= iteration)
 
 
 @pytest.fixture(params=range(4))
 def world(request: pytest.FixtureRequest) -> World:
     """A cluster in training; the seed varies the moment inside the iteration."""
     world = World(demo_machine(), seed=request.param, num_iterations=10**6)
-    trained(world, 12)
+    task_trained(world, 12)
     world.run(world.now + request.param / 4)
     return world
 
@@ -40,19 +31,10 @@ def facts(line: Announce) -> dict[str, Any]:
     return dict(line.facts)
 
 
-def only_incident(world: World) -> Incident:
-    [incident] = world.machine.state.incidents.all
-    return incident
-
-
-def pids(world: World) -> list[int | None]:
-    return [rank.pid for _, rank in sorted(task(world).ranks.items())]
-
-
 def test_stopped_rank_is_named_within_three_iterations_and_replaced(world: World) -> None:
     before, committed_at = pids(world), task(world).progress.committed_at
     world.hang_rank("gpt-a", 2)
-    trained(world, task(world).progress.iteration + 4)
+    task_trained(world, task(world).progress.iteration + 4)
     incident = only_incident(world)
     assert (incident.cause.status, incident.cause.severity) == ("task_hang", "SEV2")
     assert incident.cause.method == "online statistical monitoring"
@@ -70,7 +52,7 @@ def test_stopped_rank_is_named_within_three_iterations_and_replaced(world: World
 def test_two_stopped_ranks_are_one_incident(world: World) -> None:
     world.hang_rank("gpt-a", 0)
     world.deafen("gpt-a", 3)
-    trained(world, task(world).progress.iteration + 4)
+    task_trained(world, task(world).progress.iteration + 4)
     incident = only_incident(world)
     hung = {one.global_rank for one in incident.evidence if one.kind == "hang"}
     assert hung == {0, 3}
@@ -79,7 +61,7 @@ def test_two_stopped_ranks_are_one_incident(world: World) -> None:
 def test_collective_that_does_not_end_is_tried_again_in_the_same_processes(world: World) -> None:
     before = pids(world)
     world.lose_message("gpt-a")
-    trained(world, task(world).progress.iteration + 4)
+    task_trained(world, task(world).progress.iteration + 4)
     incident = only_incident(world)
     assert (incident.cause.status, incident.cause.action) == ("nccl_timeout", "reattempt")
     assert incident.cause.global_rank is None
@@ -115,7 +97,7 @@ def test_rank_that_hangs_in_the_recovery_is_found_after_a_limit_of_its_own(world
     world.deafen("gpt-a", 3)
     world.lose_message("gpt-a")
     hung_at = world.now
-    trained(world, task(world).progress.iteration + 4)
+    task_trained(world, task(world).progress.iteration + 4)
     [(stalled_at, _)] = told(world, "stall")
     limit_s = world.machine.policy.recovering_limit_s
     assert limit_s <= stalled_at - hung_at < limit_s + 1.5
@@ -209,7 +191,7 @@ def test_fault_during_a_spike_is_an_incident_of_its_own(world: World) -> None:
     world.loss_factor = 6.0
     world.run(world.now + 10.0)
     world.kill_rank("gpt-a", 1)
-    trained(world, task(world).progress.iteration + 4)
+    task_trained(world, task(world).progress.iteration + 4)
     found = {
         one.cause.status: one.state for one in world.machine.state.incidents.all if one.task == A
     }

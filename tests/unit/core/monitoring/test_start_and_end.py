@@ -2,15 +2,14 @@
 
 import pytest
 
-from controller.core.events import PlanApproved
 from controller.core.rules.policy import Policy
 from controller.core.state.incident import Incident
 from controller.core.state.phases import IncidentState, TaskPhase
-from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import approve_next, task, task_trained
 from tests.unit.core.recovery.test_generations import machine_of
 
 A = TaskId("gpt-a")
@@ -19,17 +18,9 @@ LOOK_S = POLICY.look_interval_s + POLICY.inspection_limit_s
 """Within this a rank that is stopped is named."""
 
 
-def task(world: World) -> TaskState:
-    return world.machine.state.tasks[A]
-
-
 def cluster(*, num_iterations: int = 10**6) -> World:
     machine = demo_machine(policy=POLICY, num_iterations=num_iterations)
     return World(machine, num_iterations=num_iterations)
-
-
-def trained(world: World, iteration: int) -> None:
-    world.run_until(lambda: task(world).progress.iteration >= iteration)
 
 
 def incident(world: World) -> Incident:
@@ -54,13 +45,6 @@ def lose_in_code(world: World, number: int) -> None:
     world.lost_in_code.add(world.deafen("gpt-a", number))
 
 
-def approve_next(world: World) -> None:
-    world.run_until(lambda: world.machine.state.plans.pending() is not None)
-    plan = world.machine.state.plans.pending()
-    assert plan is not None
-    world.post(PlanApproved("r", "op", plan.name, plan.revision))
-
-
 def hung_s(world: World, since: float) -> float:
     """Return how long it took from ``since`` until somebody was named."""
     [at] = [at for at, line in world.announcements if line.kind == "stall"]
@@ -71,7 +55,7 @@ def test_rank_stopped_while_the_first_generation_forms_is_named_and_replaced() -
     world = cluster()
     forming(world, 1)
     stopped_at, pid = world.now, world.deafen("gpt-a", 2)
-    trained(world, 4)
+    task_trained(world, 4)
     hang = incident(world)
     assert (hang.cause.global_rank, hang.cause.action) == (2, "restart")
     assert "stopped by a signal" in hang.cause.reason
@@ -82,13 +66,13 @@ def test_rank_stopped_while_the_first_generation_forms_is_named_and_replaced() -
 
 def test_survivor_stopped_while_a_regroup_forms_is_named_and_nobody_else_is_replaced() -> None:
     world = cluster()
-    trained(world, 7)
+    task_trained(world, 7)
     world.kill_rank("gpt-a", 1)
     forming(world, 2)
     before = [rank.pid for _, rank in sorted(task(world).ranks.items())]
     stopped_at = world.now
     world.deafen("gpt-a", 2)
-    trained(world, 12)
+    task_trained(world, 12)
     assert incident(world).cause.global_rank == 2
     assert hung_s(world, stopped_at) <= LOOK_S
     [stall] = [line.text for _, line in world.announcements if line.kind == "stall"]
@@ -101,16 +85,16 @@ def test_survivor_stopped_while_a_regroup_forms_is_named_and_nobody_else_is_repl
 
 def test_rank_lost_in_its_code_is_named_by_what_such_formings_have_taken_before() -> None:
     world = cluster()
-    trained(world, 7)
+    task_trained(world, 7)
     world.kill_rank("gpt-a", 1)
-    trained(world, 12)
+    task_trained(world, 12)
     world.kill_rank("gpt-a", 0)
     forming(world, 3)
     lost_at = world.now
     lose_in_code(world, 2)
     world.run_until(lambda: any(line.kind == "stall" for _, line in world.announcements))
     backoff = task(world).watch.pace.backoff
-    trained(world, 16)
+    task_trained(world, 16)
     hang = incident(world)
     assert hang.cause.global_rank == 2
     assert "load (program.py:7)" in hang.cause.reason
@@ -121,15 +105,15 @@ def test_rank_lost_in_its_code_is_named_by_what_such_formings_have_taken_before(
 
 def test_new_process_that_loads_for_long_is_left_alone_until_the_start_is_over() -> None:
     world = cluster()
-    trained(world, 7)
+    task_trained(world, 7)
     world.kill_rank("gpt-a", 1)
-    trained(world, 12)
+    task_trained(world, 12)
     world.kill_rank("gpt-a", 2)
     world.run_until(lambda: task(world).generation == 3)
     begun_at = world.now
     forming(world, 3)
     lose_in_code(world, 2)
-    trained(world, 16)
+    task_trained(world, 16)
     assert incident(world).cause.global_rank == 2
     assert hung_s(world, begun_at) >= POLICY.start_limit_s
 
@@ -140,7 +124,7 @@ def test_first_forming_may_take_as_long_as_a_start_and_then_names_who_is_missing
     lose_in_code(world, 2)
     world.run(POLICY.start_limit_s - 1.0)
     assert not world.machine.state.incidents.all
-    trained(world, 4)
+    task_trained(world, 4)
     assert incident(world).cause.global_rank == 2
     assert task(world).generation == 2
 
@@ -151,7 +135,7 @@ def test_rank_lost_in_the_very_first_iteration_is_named_when_the_start_is_over()
     world.run_until(lambda: all(rank.joined for rank in task(world).ranks.values()))
     lose_in_code(world, 2)
     world.lose_message("gpt-a")
-    trained(world, 4)
+    task_trained(world, 4)
     assert incident(world).cause.global_rank == 2
     assert "load (program.py:7)" in incident(world).cause.reason
     assert hung_s(world, 0.0) >= POLICY.start_limit_s
@@ -160,7 +144,7 @@ def test_rank_lost_in_the_very_first_iteration_is_named_when_the_start_is_over()
 def test_ranks_that_never_come_up_are_named_when_the_start_is_over() -> None:
     world = cluster()
     world.nodes[NodeId("n2")].stopped[A] = Generation(1)
-    trained(world, 4)
+    task_trained(world, 4)
     assert incident(world).cause.global_rank in {2, 3}
     assert "has not started" in incident(world).cause.reason
 
@@ -179,7 +163,7 @@ def test_start_in_which_all_compute_to_its_end_names_nobody() -> None:
 
 def test_rank_stopped_before_the_last_checkpoint_is_replaced_and_the_task_ends() -> None:
     world = cluster(num_iterations=12)
-    trained(world, 11)
+    task_trained(world, 11)
     stopped_at = world.now + world.iteration_s
     world.deafen("gpt-a", 2)
     world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
@@ -192,7 +176,7 @@ def test_rank_stopped_before_the_last_checkpoint_is_replaced_and_the_task_ends()
 
 def test_rank_lost_in_the_last_save_is_named_when_a_save_is_over_and_is_replaced() -> None:
     world = cluster(num_iterations=12)
-    trained(world, 11)
+    task_trained(world, 11)
     lose_in_code(world, 2)
     committed_at = world.now + world.iteration_s
     world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
@@ -207,7 +191,7 @@ def test_rank_lost_in_the_last_save_is_named_when_a_save_is_over_and_is_replaced
 
 def test_last_save_may_take_longer_where_iterations_that_save_do() -> None:
     world = cluster(num_iterations=12)
-    trained(world, 11)
+    task_trained(world, 11)
     task(world).watch.pace.long.extend([100.0] * 3)
     lose_in_code(world, 2)
     world.run(world.now + world.iteration_s + POLICY.slow_factor * POLICY.stall_factor * 100.0)
@@ -221,7 +205,7 @@ def test_who_was_not_seen_is_no_lost_message_but_is_ended_once_others_are_done(
     *, has_left: bool
 ) -> None:
     world = cluster(num_iterations=12)
-    trained(world, 11)
+    task_trained(world, 11)
     pid = world.deafen("gpt-a", 2)
     world.dumb.add(pid)
     if has_left:
@@ -236,7 +220,7 @@ def test_who_was_not_seen_is_no_lost_message_but_is_ended_once_others_are_done(
 
 def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> None:
     world = cluster(num_iterations=12)
-    trained(world, 11)
+    task_trained(world, 11)
     world.lingering[world.deafen("gpt-a", 2)] = False
     world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.FINISHED)
     hang = incident(world)
@@ -252,7 +236,7 @@ def test_rank_stopped_when_all_is_saved_is_ended_and_the_task_has_finished() -> 
 @pytest.mark.parametrize("has_told", [False, True])
 def test_rank_that_does_not_leave_is_ended_after_the_limit_of_a_stop(*, has_told: bool) -> None:
     world = cluster(num_iterations=12)
-    trained(world, 11)
+    task_trained(world, 11)
     pid = world.deafen("gpt-a", 2)
     world.lingering[pid] = has_told
     world.lost_in_code.add(pid)
@@ -265,10 +249,10 @@ def test_rank_that_does_not_leave_is_ended_after_the_limit_of_a_stop(*, has_told
 def test_rank_stopped_in_a_graceful_stop_is_named_before_the_stop_is_overdue() -> None:
     machine = machine_of([Layout(dp=2), Layout(tp=2, dp=2)], num_nodes=2, workers=4, slots=2)
     world = World(machine, num_iterations=10**6)
-    trained(world, 7)
+    task_trained(world, 7)
     world.lose_node("n2")
     approve_next(world)
-    trained(world, 20)
+    task_trained(world, 20)
     world.restore_node("n2")
     approve_next(world)
     world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.STOPPING)

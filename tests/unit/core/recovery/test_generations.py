@@ -5,33 +5,31 @@ from dataclasses import replace
 import pytest
 
 from controller.core.events import PlanApproved
-from controller.core.instructions import StartRanks
 from controller.core.lifecycle.parking import halt_limit_s
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.incident import Incident
 from controller.core.state.node import NodeSpec
 from controller.core.state.phases import IncidentState, PlanState, TaskPhase
-from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.regroup import Resume
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import (
+    approve_next,
+    newest_start,
+    only_incident,
+    pids,
+    task,
+    task_trained,
+    trained,
+)
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 SEEDS = range(6)
 """Each draws another moment inside the iteration, and another order of reports."""
-
-
-def task(world: World, name: TaskId = A) -> TaskState:
-    return world.machine.state.tasks[name]
-
-
-def trained(world: World, iteration: int) -> None:
-    tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks))
 
 
 def demo_world(seed: int = 0, *, is_auto_heal: bool = True, policy: Policy | None = None) -> World:
@@ -58,22 +56,9 @@ def machine_of(points: list[Layout], *, num_nodes: int, workers: int, slots: int
     return Machine(nodes, [spec], Policy(is_auto_heal=False))
 
 
-def pids(world: World, name: TaskId = A) -> list[int | None]:
-    return [rank.pid for _, rank in sorted(task(world, name).ranks.items())]
-
-
-def newest_start(world: World, name: TaskId = A) -> StartRanks:
-    return next(start for _, start in reversed(world.starts) if start.task == name)
-
-
 def unanswering(world: World) -> tuple[int, ...]:
     """Return the ranks of gpt-b that answer nobody any more, as node n3 was last told."""
     return world.nodes[NodeId("n3")].halts[B].broken
-
-
-def only_incident(world: World) -> Incident:
-    [incident] = world.machine.state.incidents.all
-    return incident
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -158,7 +143,7 @@ def test_a_task_whose_settings_are_refused_is_held_at_once() -> None:
     [held] = [line for _, line in world.announcements if line.kind == "held"]
     assert "fix them" in held.text
     trained_alone = task(world).progress.iteration + 3
-    world.run_until(lambda: task(world).progress.iteration >= trained_alone)
+    task_trained(world, trained_alone)
 
 
 def test_failed_collectives_without_a_cause_are_reattempted_with_the_same_processes() -> None:
@@ -494,8 +479,7 @@ def test_stages_of_two_broken_replicas_go_on_as_one() -> None:
     trained(world, 10)
     assert task(world).layout == Layout(pp=2)
     assert set(pids(world)) == {before[1], before[2]}
-    [plan] = [p for p in world.machine.state.plans.all if p.state is PlanState.PENDING]
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    plan = approve_next(world)
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert set(pids(world)) == {before[1], before[2]}
     assert task(world).progress.num_rerun_iterations == 0
@@ -512,8 +496,7 @@ def test_before_a_change_of_layout_the_state_that_is_left_is_saved(num_after: in
     nodes = [rank.worker.node for _, rank in sorted(task(world).ranks.items())]
     for number in (0, 3):  # stage 0 of a replica, stage 1 of the other
         world.lose_node(nodes[number])
-    world.run_until(lambda: bool(world.machine.state.plans.pending()))
-    approve_all(world)
+    approve_next(world)
     world.run_until(lambda: task(world).layout == Layout(dp=num_after))
     trained(world, 44)
     assert task(world).progress.num_rerun_iterations == 0
@@ -527,8 +510,7 @@ def test_without_any_rank_of_a_stage_the_others_stay_parked_until_the_operator_d
         world.lose_node(name)
     world.run(world.now + 20.0)
     assert task(world).lifecycle.phase is TaskPhase.PARKING
-    [plan] = [p for p in world.machine.state.plans.all if p.state is PlanState.PENDING]
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
+    plan = approve_next(world)
     world.run_until(lambda: plan.state is PlanState.APPLIED)
     assert task(world).layout == Layout(pp=2)
 
@@ -603,7 +585,7 @@ def test_a_task_comes_to_the_end_of_a_long_iteration_before_it_is_divided_anew()
     trained(world, 3)
     world.lose_node("n4")
     world.run_until(lambda: bool(world.machine.state.plans.all))
-    approve_all(world)
+    approve_next(world)
     world.run_until(
         lambda: (
             task(world).layout == Layout(dp=2) and task(world).lifecycle.phase is TaskPhase.RUNNING
@@ -613,18 +595,11 @@ def test_a_task_comes_to_the_end_of_a_long_iteration_before_it_is_divided_anew()
     trained(world, task(world).progress.iteration + 4)
     world.run(world.now + 5.0)
     world.restore_node("n4")
-    world.run_until(lambda: bool(world.machine.state.plans.pending()))
-    approve_all(world)
+    approve_next(world)
     world.run_until(lambda: task(world).layout == Layout(pp=2, dp=2), limit_s=900)
     assert task(world).progress.num_rerun_iterations == 0
     stops = [each.text for _, each in world.announcements if "killed" in each.text]
     assert not stops
-
-
-def approve_all(world: World) -> None:
-    plan = world.machine.state.plans.pending()
-    assert plan is not None
-    world.post(PlanApproved("r1", "op", plan.name, plan.revision))
 
 
 @pytest.mark.parametrize(("deviation", "is_told"), [(1e-3, False), (0.02, True)])
@@ -642,7 +617,7 @@ def test_with_another_tp_or_pp_dropout_draws_other_masks_and_that_is_no_mismatch
     world.lose_node("n4")  # all of stage 1
     world.run_until(lambda: bool(world.machine.state.plans.pending()))
     world.loss_factor = 1.0 + deviation
-    approve_all(world)
+    approve_next(world)
     world.run_until(lambda: task(world).progress.num_rerun_iterations > 0)
     assert task(world).layout != Layout(pp=2, dp=2)
     mismatches = [each for _, each in world.announcements if each.kind == "loss_mismatch"]

@@ -6,23 +6,14 @@ from controller.core.instructions import Fact
 from controller.core.planning.problem import expected_transition_s
 from controller.core.rules.policy import Policy
 from controller.core.rules.transitions import Experience, TransitionKind, kind_of
-from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import TaskId
 from profiles.layout import Layout
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
+from tests.fakes.world_queries import task, trained
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 DEFAULTS = Policy().step_s
-
-
-def task(world: World, name: TaskId = A) -> TaskState:
-    return world.machine.state.tasks[name]
-
-
-def trained(world: World, iteration: int) -> None:
-    tasks = world.machine.state.tasks.values()
-    world.run_until(lambda: all(task.progress.iteration >= iteration for task in tasks))
 
 
 def told(world: World, name: TaskId = A) -> list[dict[str, Fact]]:

@@ -8,29 +8,16 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import (
     AnyObservation,
-    IterationCommitted,
     RankExited,
     RankHalted,
     RankJoined,
 )
 from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.regroup import Position
+from tests.fakes.observations import committed
 
 RECORDS: TypeAdapter[OutboxRecord] = TypeAdapter(OutboxRecord)
 TASK, GENERATION = TaskId("gpt-a"), Generation(1)
-
-
-def committed(iteration: int) -> IterationCommitted:
-    return IterationCommitted(
-        task=TASK,
-        generation=GENERATION,
-        global_rank=0,
-        iteration=iteration,
-        loss=1.0,
-        duration_s=0.1,
-        num_tokens=8,
-        grad_norm=1.0,
-    )
 
 
 def exited(pid: int = 7) -> RankExited:

@@ -8,21 +8,7 @@ import pytest
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import MarkScope
-from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.observations import IterationCommitted
-
-
-def committed(iteration: int) -> IterationCommitted:
-    return IterationCommitted(
-        task=TaskId("gpt-a"),
-        generation=Generation(1),
-        global_rank=0,
-        iteration=iteration,
-        loss=1.0,
-        duration_s=0.1,
-        num_tokens=8,
-        grad_norm=1.0,
-    )
+from tests.fakes.observations import committed
 
 
 def seqs(file: OutboxFile) -> list[int]:

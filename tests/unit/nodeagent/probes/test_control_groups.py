@@ -11,11 +11,7 @@ from nodeagent.probes.control_groups import (
     num_kills,
     num_kills_of_node,
 )
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+from tests.fakes.text_files import write
 
 
 @pytest.fixture

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from nodeagent.probes.log_file import MAX_BEHIND_BYTES, MAX_READ_BYTES, LogFile
+from tests.fakes.text_files import append
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "kern.log"
-
-
-def append(path: Path, text: str | bytes) -> None:
-    with path.open("ab") as file:
-        file.write(text.encode() if isinstance(text, str) else text)
 
 
 def test_what_stands_there_at_first_is_history(path: Path) -> None:

@@ -4,11 +4,7 @@ from pathlib import Path
 
 from nodeagent.detect.link_changes import LinkReading
 from nodeagent.probes.network import read_links
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text}\n")
+from tests.fakes.text_files import write
 
 
 def make_interface(sys: Path, name: str, *, kind: str = "device", **files: str) -> None:
@@ -17,7 +13,7 @@ def make_interface(sys: Path, name: str, *, kind: str = "device", **files: str) 
     if kind:
         (folder / kind).mkdir()
     for file, text in files.items():
-        write(folder / file.replace("__", "/"), text)
+        write(folder / file.replace("__", "/"), f"{text}\n")
 
 
 def test_interfaces_with_hardware_and_bonds_are_read(tmp_path: Path) -> None:
@@ -47,14 +43,14 @@ def test_interface_that_is_switched_off_tells_no_carrier(tmp_path: Path) -> None
 
 def test_ports_of_infiniband_devices_are_read(tmp_path: Path) -> None:
     port = tmp_path / "class/infiniband/mlx5_0/ports/1"
-    write(port / "state", "4: ACTIVE")
-    write(port / "counters/link_downed", "2")
-    write(port / "counters/port_rcv_data", "25")
-    write(port / "counters/port_xmit_data", "75")
+    write(port / "state", "4: ACTIVE\n")
+    write(port / "counters/link_downed", "2\n")
+    write(port / "counters/port_rcv_data", "25\n")
+    write(port / "counters/port_xmit_data", "75\n")
     assert read_links(tmp_path) == [
         LinkReading("mlx5_0/1", is_up=True, num_changes=2, num_bytes=400, state="4: ACTIVE")
     ]
-    write(port / "state", "1: DOWN")
+    write(port / "state", "1: DOWN\n")
     assert not read_links(tmp_path)[0].is_up
 
 

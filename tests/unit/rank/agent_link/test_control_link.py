@@ -1,8 +1,6 @@
 """The control link of a rank, against an agent that comes, goes and forgets."""
 
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from nodeagent.protocol.local import (
 from nodeagent.protocol.observations import CheckpointSaved
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.rank.agent_link.control_link import ControlLink
+from tests.fakes.directories import short_directory
 
 TASK, GENERATION = TaskId("gpt"), Generation(1)
 HELLO = RankHello(task=TASK, generation=GENERATION, global_rank=0, pid=1)
@@ -76,9 +75,8 @@ class Agent:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="ur-"))
-    yield directory / "ranks.sock"
-    shutil.rmtree(directory)
+    with short_directory() as directory:
+        yield directory / "ranks.sock"
 
 
 @pytest.fixture

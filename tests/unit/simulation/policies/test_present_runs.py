@@ -10,7 +10,6 @@ from controller.cli import main
 from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.rules.policy import Policy
 from controller.core.state.node import NodeSpec
-from controller.core.state.phases import TaskPhase
 from controller.simulation.policies.comparison import run_policy
 from controller.simulation.policies.present_runs import check_policies, setup_of_cluster
 from controller.simulation.scenarios.scenario import FaultRates
@@ -20,6 +19,7 @@ from profiles.records import RecordError
 from tests.fakes.clusters import demo_machine
 from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
+from tests.fakes.world_queries import all_run
 from tests.unit.simulation.small import small
 
 POLICY = Policy(is_auto_heal=True, worker_mtbf_s=100 * 3600.0, settle_s=0.5)
@@ -30,9 +30,7 @@ def world() -> World:
     """A cluster of three nodes in service. The fourth was lost, and a plan was applied."""
     world = World(demo_machine(policy=POLICY), num_iterations=10**6)
     state = world.machine.state
-    world.run_until(
-        lambda: all(t.lifecycle.phase is TaskPhase.RUNNING for t in state.tasks.values())
-    )
+    world.run_until(lambda: all_run(world))
     world.lose_node("n4")
     world.run_until(lambda: bool(state.plans.all))
     world.run_until(lambda: state.plans.executing() is None)
