@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: writers help install dev demo test thorough lint prose format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo test thorough lint prose writers format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
