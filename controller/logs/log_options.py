@@ -139,7 +139,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 def _formatter(name: Literal["text", "json"]) -> logging.Formatter:
     # Imported when needed: it imports pydantic, which would delay the help text of the console.
-    from controller.logs.log_format import JsonFormatter, TextFormatter  # noqa: PLC0415
+    from nodeagent.process_tools.log_format import JsonFormatter, TextFormatter  # noqa: PLC0415
 
     return JsonFormatter() if name == "json" else TextFormatter()
 

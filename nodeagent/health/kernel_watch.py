@@ -79,7 +79,7 @@ class KernelWatch:
         detector: KernelLogDetector | None = None
         try:
             self.read()
-            _LOG.info("probe started: probe=kernel log source=%s interval_s=%g", self.state, POLL_S)
+            _LOG.info("kernel log probe started: source=%s interval_s=%g", self.state, POLL_S)
             while True:
                 if self._waiting and detector is None:
                     detector = await self._load_detector()
@@ -100,7 +100,9 @@ class KernelWatch:
         try:
             catalogue = await self._loading.call(self._load, self._load_limit_s)
         except TimeoutError:
-            _LOG.error("kernel log: the fault catalogue is still loading, lines wait")
+            _LOG.warning(
+                "fault catalogue still loading, kernel lines wait: limit_s=%g", self._load_limit_s
+            )
             return None
         self._is_useless = catalogue is None
         return None if catalogue is None else KernelLogDetector(catalogue)

@@ -115,7 +115,7 @@ class LogFile:
         if size - self._offset > MAX_BEHIND_BYTES:
             num_skipped = size - MAX_READ_BYTES - self._offset
             _LOG.warning(
-                "log follower is too far behind, bytes skipped: file=%s bytes=%d",
+                "log follower is too far behind, bytes skipped: path=%s bytes=%d",
                 self._path,
                 num_skipped,
             )

@@ -88,7 +88,7 @@ class RankFiles:
                 continue
             except ValidationError as error:
                 _LOG.error(
-                    "rank record unreadable, moved aside: file=%s reason=%s",
+                    "rank record unreadable, moved aside: path=%s reason=%s",
                     path,
                     error.errors()[0]["msg"],
                 )

@@ -225,7 +225,9 @@ class RankProcesses:
                 for rank in ranks:
                     await rank.exited.wait()
         except TimeoutError:
-            _LOG.warning("some ranks survived SIGKILL")
+            for rank in ranks:
+                if not rank.exited.is_set():
+                    _LOG.warning("rank survived SIGKILL: rank=%s pid=%d", rank.key.stem, rank.pid)
         return [rank for rank in ranks if not rank.exited.is_set()]
 
     def _command_above(self, key: RankKey, pid: int) -> RankProcess | None:

@@ -174,7 +174,7 @@ class TemplateClient:
         """Return a connection to a template that is ready to fork; start one where none lives."""
         record = self._read_record()
         if record is not None and record.code_dir != str(code_dir()):
-            _LOG.info("stopping the template of another code version: dir=%s", record.code_dir)
+            _LOG.info("stopping the template of another code version: path=%s", record.code_dir)
             if is_running(record.pid, record.start_ticks):
                 await _end_process(record.pid)
             record = None

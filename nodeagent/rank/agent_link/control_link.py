@@ -44,7 +44,7 @@ from nodeagent.protocol.rendezvous import StoreReply
 from nodeagent.protocol.standing import Standing
 from nodeagent.rank.agent_link.training_stacks import read_own_standing
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _RECONNECT_WAIT_S: Final = 0.1
 _SEND_TIMEOUT_S: Final = 10.0  # An agent that reads nothing for so long counts as lost.
@@ -198,7 +198,7 @@ class ControlLink:
                     connection.connect(str(self._socket_path))
                     self._serve(connection)
                 except ProtocolError as error:
-                    logger.warning("the agent sent an invalid message: reason=%s", error)
+                    _LOG.warning("the agent sent an invalid message: reason=%s", error)
                 except OSError:
                     # Expected while the agent is away. The next round tries again.
                     pass
@@ -262,7 +262,7 @@ class ControlLink:
             case Join():
                 self._accept_join(message.launch)
             case StoreReply():
-                logger.warning("dropped a store's reply that came on the control connection")
+                _LOG.warning("reply of a store dropped: call=%s", message.call_id)
 
     def _halt(self, halt: HaltOrder) -> None:
         if halt.generation != self._hello.generation:

@@ -12,7 +12,6 @@ import contextlib
 import gc
 import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -23,6 +22,7 @@ from typing import Final
 import torch
 
 from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.log_format import log_to_stderr
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
@@ -45,7 +45,7 @@ from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.rank.training.loop_building import build, check_launch
 from nodeagent.rank.training.training_loop import ParkedError, Training
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _CLOCK: Final = SystemNodeClock()
 _STORED_TIMEOUT_S: Final = 600.0
@@ -123,7 +123,7 @@ class _Process:
     def next_launch(self) -> RankLaunch:
         """Wait without a limit for the next generation."""
         launch = self._link.wait_for_join()
-        logger.info(
+        _LOG.info(
             "parked rank joins a generation: task=%s generation=%d rank=%d",
             launch.task,
             launch.generation,
@@ -135,7 +135,7 @@ class _Process:
         """Report the end of training and return the exit code."""
         self._link.report(done)
         is_stored = self._link.wait_until_stored(_STORED_TIMEOUT_S)
-        logger.info(
+        _LOG.info(
             "training ended: reason=%s iteration=%d is_report_stored=%s",
             done.reason,
             done.iteration,
@@ -205,7 +205,7 @@ class _Process:
         else:
             self._training.become_spare()
         self._report_halted(launch, self._training.position())
-        logger.info(
+        _LOG.info(
             "process is kept as spare: task=%s rank=%d layout=%s",
             launch.task,
             global_rank,
@@ -304,7 +304,7 @@ class _Process:
             self._link.report(describe(error, launch, iteration, position))
         if groups is not None and is_halting:
             groups.wake_peers()
-        logger.info(
+        _LOG.info(
             "rank is parked: task=%s generation=%d rank=%d committed=%s phase=%s",
             launch.task,
             launch.generation,
@@ -327,11 +327,7 @@ class _Process:
 
 def _settle(launch: RankLaunch) -> None:
     set_process_name(f"ur:{launch.task}/{launch.global_rank}")
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr()
     for noisy in ("megatron", "torch"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     warnings.simplefilter("ignore")

@@ -36,7 +36,7 @@ from nodeagent.rank.tensors.packed_tensors import (
     packed_over,
 )
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _END_LIMIT_S: Final = 0.05
 _HEADER_TAG: Final = 1
@@ -222,7 +222,7 @@ class MemoryCheckpoints:
         self._connections.transfers.put(transfer)
 
     def _miss(self, connections: _Connections | None, reason: str) -> None:
-        logger.warning(
+        _LOG.warning(
             "no in-memory checkpoints until the next generation: generation=%d iteration=%d"
             " reason=%s",
             self._generation,

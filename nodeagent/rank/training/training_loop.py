@@ -31,7 +31,7 @@ from nodeagent.rank.state.rank_state import TrainingState
 from nodeagent.rank.training.resume import resume_from_peers
 from nodeagent.rank.training.saved_state import SavedState
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _LOSS_TOLERANCE: Final = 0.01
 """Largest relative difference to the recorded loss that rounding can cause in any layout."""
