@@ -79,7 +79,9 @@ class KernelWatch:
         detector: KernelLogDetector | None = None
         try:
             self.read()
-            _LOG.info("kernel log probe started: source=%s interval_s=%g", self.state, POLL_S)
+            _LOG.info(
+                "probe started: probe=%s source=%s interval_s=%g", "kernel log", self.state, POLL_S
+            )
             while True:
                 if self._waiting and detector is None:
                     detector = await self._load_detector()
