@@ -26,8 +26,8 @@ from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.process_stats import rss_bytes
 from nodeagent.process_tools.beat import next_beat
-from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.json_streams import LineChannel, listen
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach, Heartbeat

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, SupportsFloat
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello

@@ -18,7 +18,7 @@ from nodeagent.probes.control_groups import (
     num_kills,
     num_kills_of_node,
 )
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 
 LIMIT_S: Final = 1.0
 _POLL_S: Final = 0.05

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted

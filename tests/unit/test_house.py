@@ -16,6 +16,7 @@ _PACKAGES: Final = ("console", "controller", "nodeagent", "profiles", "benchmark
 _MAX_MODULES: Final = 15
 _MAX_LINES: Final = 350
 _MIN_COMMENTS: Final = 3.0
+_SHARED_NAMES: Final = ("__init__.py", "__main__.py", "cli.py")
 _COMMENTED: Final = (
     "controller/core/machine.py",
     "controller/core/rules/packing",
@@ -45,6 +46,14 @@ def test_no_module_is_longer_than_350_lines() -> None:
 
 def test_no_module_is_called_like_its_folder() -> None:
     assert [str(path) for path in _modules() if path.stem == path.parent.name] == []
+
+
+def test_no_two_modules_have_one_name() -> None:
+    places: dict[str, list[Path]] = {}
+    for path in _modules():
+        if path.name not in _SHARED_NAMES:
+            places.setdefault(path.name, []).append(path)
+    assert [sorted(map(str, paths)) for paths in places.values() if len(paths) > 1] == []
 
 
 def test_every_folder_says_what_it_is_for() -> None:

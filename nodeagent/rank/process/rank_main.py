@@ -22,7 +22,7 @@ from typing import Final
 
 import torch
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello

@@ -28,7 +28,7 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
