@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +23,11 @@ _COMMENTED: Final = (
     "controller/core/rules/packing",
     "controller/core/rules/planner",
     "controller/core/rules/regroup",
+    "controller/core/sweeps.py",
+    "nodeagent/rank/iteration/accumulation.py",
+    "nodeagent/rank/iteration/gradients.py",
     "nodeagent/rank/iteration/iteration_phases.py",
+    "nodeagent/rank/iteration/ledger.py",
     "nodeagent/rank/iteration/reduction.py",
 )
 
@@ -64,6 +69,13 @@ def test_every_folder_says_what_it_is_for() -> None:
         if not init.exists() or not ast.get_docstring(ast.parse(init.read_text())):
             silent.append(str(folder))
     assert silent == []
+
+
+def test_every_folder_says_where_to_begin() -> None:
+    folders = {path.parent for path in _modules()} - {Path("benchmarks")}
+    inits = {folder: (REPOSITORY / folder / "__init__.py").read_text() for folder in folders}
+    begins = re.compile(r"Begin\s+with\s+``|Read\s+in\s+this\s+order")
+    assert [str(folder) for folder, text in inits.items() if not begins.search(text)] == []
 
 
 def test_few_sentences_in_docstrings_are_hard() -> None:
