@@ -45,7 +45,7 @@ from nodeagent.ranks.rank_processes import RankProcesses
 from nodeagent.ranks.rank_starter import RankStarter
 from nodeagent.ranks.store_relay import StoreRelay
 from nodeagent.ranks.template_client import TemplateClient
-from nodeagent.session.agent_commands import AgentCommands, Command
+from nodeagent.session.agent_commands import AgentCommand, AgentCommands
 from nodeagent.session.controller_session import Gate, Services
 from nodeagent.session.local_queries import AgentStatus
 
@@ -186,7 +186,7 @@ class Agent(Services):
         self._processes.disown()
 
     @override
-    def submit(self, command: Command) -> None:
+    def submit(self, command: AgentCommand) -> None:
         self._commands.submit(command)
 
     @override
