@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
-from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.log_format import log_to_stderr
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher

@@ -16,7 +16,7 @@ from nodeagent.detect.memory_kills import MemoryKills
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.table_rows import CatalogueError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nodeagent.detect.full_disk import DiskLook, DiskReading
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 
 ANSWER_LIMIT_S: Final = 10.0
 """How long all paths together are waited for, seconds."""

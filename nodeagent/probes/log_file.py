@@ -12,8 +12,11 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from nodeagent.detect.log_lines import LineCutter
 from nodeagent.detect.lost_lines import Lost
+from nodeagent.probes.log_source import LogSource
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ _TRACE_BYTES: Final = 64
 _Identity = tuple[int, int]
 
 
-class LogFile:
+class LogFile(LogSource):
     """The lines of one file that are new since the last call."""
 
     def __init__(self, path: Path) -> None:
@@ -46,10 +49,11 @@ class LogFile:
         self._offset, self._identity = there.st_size, _identity(there)
 
     @property
+    @override
     def name(self) -> str:
-        """What is followed, for an operator."""
         return str(self._path)
 
+    @override
     def read(self) -> list[bytes]:
         """Return the lines that are complete by now and were not returned before.
 
@@ -73,13 +77,14 @@ class LogFile:
                 raise
         return lines
 
+    @override
     def take_lost(self) -> Lost:
         """Return how many bytes were skipped since the last call."""
         lost, self._num_skipped = Lost(num_bytes=self._num_skipped), 0
         return lost
 
+    @override
     def close(self) -> None:
-        """Let go of the file. May be called again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

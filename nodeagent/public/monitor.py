@@ -24,7 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, SupportsFloat
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import IterationCommitted
@@ -32,7 +33,6 @@ from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.drill_error import DrillError
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
 from nodeagent.rank.agent_link.training_stacks import DUMP_SIGNAL, dump_stacks_on_signal
-from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.ranks.supervisor import RankKey
 
 _LOG = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
+from nodeagent.process_tools.process_files import ExitRecord
 from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
 from nodeagent.protocol.regroup import Position
-from nodeagent.rank.process.process_files import ExitRecord
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_process import RankProcess
 from profiles.iteration_line import IterationLine, parse_iteration_line

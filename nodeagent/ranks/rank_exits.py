@@ -14,10 +14,10 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import wait_ended
+from nodeagent.process_tools.process_files import ExitRecord
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
-from nodeagent.rank.process.process_files import ExitRecord
 from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.kill_causes import KillCauses
 from nodeagent.ranks.rank_files import RankFiles

@@ -1,10 +1,10 @@
 """The directory ``ranks/`` of a node's state directory: the files of all its ranks.
 
-Names and contents of one process's files are in ``nodeagent.rank.process.process_files``. A process
-that becomes another rank keeps the file names of its first rank. The agent then writes the new
-rank into its ``.json``; the process that forked the rank does not write that file again. All files
-of an ended rank but its log go once its exit is stored in the outbox. Logs of ended ranks are kept
-for the newest ``NUM_LOGS_KEPT``.
+``nodeagent.process_tools.process_files`` has the names and contents of one process's files. A
+process that becomes another rank keeps the file names of its first rank. The agent then writes the
+new rank into its ``.json``; the process that forked the rank does not write that file again. All
+files of an ended rank but its log go once its exit is stored in the outbox. Logs of ended ranks are
+kept for the newest ``NUM_LOGS_KEPT``.
 
 This module reads and writes files and decides nothing.
 """
@@ -17,13 +17,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.rank.process.process_files import (
+from nodeagent.process_tools.process_files import (
     ExitRecord,
     ProcessFiles,
     StartRecord,
     replace_file,
 )
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.supervisor import RankKey, key_of
 
 _LOG = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Final
 from nodeagent.detect.stacks import parse_dump, parse_py_spy, standing_of
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.probes.process_stats import catches, core_wait_s, read_stat
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import send
 from nodeagent.protocol.observations import RankInspected
 from nodeagent.protocol.standing import Standing, Where

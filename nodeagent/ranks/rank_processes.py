@@ -18,13 +18,16 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.ranks.rank_connections import Ranks
 from nodeagent.ranks.rank_exits import ExitSources, RankExits
 from nodeagent.ranks.rank_files import RankFiles, RankRecord
 from nodeagent.ranks.rank_process import RankProcess, open_running
@@ -39,7 +42,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
 
 
-class RankProcesses:
+class RankProcesses(Ranks):
     """All living ranks of the node."""
 
     def __init__(
@@ -77,8 +80,8 @@ class RankProcesses:
         ranks = (rank for rank in self._by_pid.values() if rank.key == key and not rank.is_foreign)
         return next(ranks, None)
 
+    @override
     def is_foreign(self, pid: int) -> bool:
-        """Return whether ``pid`` is a rank of an earlier run of the controller."""
         return pid in self._by_pid and self._by_pid[pid].is_foreign
 
     def disown(self) -> None:
@@ -164,6 +167,7 @@ class RankProcesses:
         rank.record = record
         rank.busy_s.clear()  # it may get another share of the batch
 
+    @override
     async def greet(self, hello: RankHello) -> RankProcess | None:
         """Take in a rank's first words: what it says next must come after its start.
 
@@ -197,8 +201,8 @@ class RankProcesses:
             rank.is_attached = True
         return rank
 
+    @override
     def pulse(self, pid: int, pulse: RankPulse) -> None:
-        """Remember how far a rank is."""
         if (rank := self._by_pid.get(pid)) is not None:
             rank.take_pulse(pulse)
 

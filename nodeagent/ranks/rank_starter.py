@@ -18,7 +18,7 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.local import RankForked
 from nodeagent.protocol.observations import LaunchFailed
 from nodeagent.protocol.rank_launch import RankLaunch

@@ -19,8 +19,8 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from nodeagent.probes.process_stats import is_running, read_stat
-from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.json_streams import LineChannel, MessageChannel, connect
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import kill, open_pidfd, wait_ended
 from nodeagent.protocol.codec import ProtocolError
 from nodeagent.protocol.local import (

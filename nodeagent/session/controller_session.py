@@ -81,7 +81,7 @@ class Services(Protocol):
         """Return the rendezvous calls without an answer."""
 
     def leave(self, *, kill_ranks: bool) -> None:
-        """End the agent."""
+        """End the agent. Its ranks and its template end with it only if ``kill_ranks``."""
 
 
 class Gate:

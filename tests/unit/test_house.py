@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -16,12 +17,17 @@ _PACKAGES: Final = ("console", "controller", "nodeagent", "profiles", "benchmark
 _MAX_MODULES: Final = 15
 _MAX_LINES: Final = 350
 _MIN_COMMENTS: Final = 3.0
+_SHARED_NAMES: Final = ("__init__.py", "__main__.py", "cli.py")
 _COMMENTED: Final = (
     "controller/core/machine.py",
     "controller/core/rules/packing",
     "controller/core/rules/planner",
     "controller/core/rules/regroup",
+    "controller/core/sweeps.py",
+    "nodeagent/rank/iteration/accumulation.py",
+    "nodeagent/rank/iteration/gradients.py",
     "nodeagent/rank/iteration/iteration_phases.py",
+    "nodeagent/rank/iteration/ledger.py",
     "nodeagent/rank/iteration/reduction.py",
 )
 
@@ -47,6 +53,14 @@ def test_no_module_is_called_like_its_folder() -> None:
     assert [str(path) for path in _modules() if path.stem == path.parent.name] == []
 
 
+def test_no_two_modules_have_one_name() -> None:
+    places: dict[str, list[Path]] = {}
+    for path in _modules():
+        if path.name not in _SHARED_NAMES:
+            places.setdefault(path.name, []).append(path)
+    assert [sorted(map(str, paths)) for paths in places.values() if len(paths) > 1] == []
+
+
 def test_every_folder_says_what_it_is_for() -> None:
     folders = {path.parent for path in _modules()} - {Path("benchmarks")}
     silent = []
@@ -55,6 +69,13 @@ def test_every_folder_says_what_it_is_for() -> None:
         if not init.exists() or not ast.get_docstring(ast.parse(init.read_text())):
             silent.append(str(folder))
     assert silent == []
+
+
+def test_every_folder_says_where_to_begin() -> None:
+    folders = {path.parent for path in _modules()} - {Path("benchmarks")}
+    inits = {folder: (REPOSITORY / folder / "__init__.py").read_text() for folder in folders}
+    begins = re.compile(r"Begin\s+with\s+``|Read\s+in\s+this\s+order")
+    assert [str(folder) for folder, text in inits.items() if not begins.search(text)] == []
 
 
 def test_few_sentences_in_docstrings_are_hard() -> None:

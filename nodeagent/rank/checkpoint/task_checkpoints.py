@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of

@@ -21,8 +21,9 @@ from typing import Final
 
 import torch
 
-from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.log_format import log_to_stderr
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
@@ -41,7 +42,6 @@ from nodeagent.rank.groups.placeholder_groups import placeholder_groups
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.process.failure_report import describe
 from nodeagent.rank.process.fork import set_process_name
-from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.rank.training.loop_building import build, check_launch
 from nodeagent.rank.training.training_loop import ParkedError, Training
 

@@ -28,13 +28,13 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.log_format import log_to_stderr
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
-from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
 _LOG = logging.getLogger(__name__)
