@@ -6,8 +6,8 @@ level-based: a sweep with nothing to do changes nothing, so an event needs no li
 consequences.
 
 Each sweep states which sweeps must have run before it, and which instructions it may emit. Tests
-check
-both: the order of the table against ``needs``, and every emitted instruction against ``may_emit``.
+check both: the order of the table against ``needs``, and every emitted instruction against
+``may_emit``.
 """
 
 from collections.abc import Callable
