@@ -1,10 +1,9 @@
 """Training text as bytes, and which bytes a sample of the global batch is.
 
 A sample is a window of the text whose place is a pure function of (seed, iteration, micro-batch,
-sample): nothing is shuffled or
-consumed. So every rank computes the same micro-batch, and a restart needs no position in the data.
-The text is one file, or the reference text that CPython ships. Nothing here turns bytes into
-tensors; ``nodeagent.rank.program.micro_batches`` does.
+sample): nothing is shuffled or consumed. So every rank computes the same micro-batch, and a restart
+needs no position in the data. The text is one file, or the reference text that CPython ships.
+Nothing here turns bytes into tensors; ``nodeagent.rank.program.micro_batches`` does.
 """
 
 import hashlib

@@ -193,11 +193,13 @@ class LossDecided:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementRequested:
-    """An operator wants a task's speed measured at ``sizes``, on idle workers.
+    """An operator wants a task's speed measured on idle workers.
 
-    At all if none is named.
+    At ``sizes``, or at all sizes if ``sizes`` is empty.
 
-    Of a command they say whether it keeps its files in the directory that it is given.
+    Attributes:
+        is_contained: Of a command task: the operator says that the command writes its files only
+            into the directory that it is given.
     """
 
     request_id: str

@@ -259,14 +259,11 @@ def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
 
 
 def _note_failure(turn: Turn, event: CommandFailed) -> None:
-    """Take a refused start as a launch fault.
-
-    If the outcome is unknown, nothing is done: missing ranks are requested when the node attaches
-    again.
-    """
-    turn.announce(
-        "warning", "command_failed", event.node, f"{event.command} of {event.task}: {event.error}"
-    )
+    """Take a refused start as a launch fault. If the outcome is unknown, nothing is done."""
+    is_retried = event.is_outcome_unknown and event.command == "start"
+    then = "; missing ranks are requested again when the node re-attaches" if is_retried else ""
+    text = f"command {event.command} for {event.task} failed: {event.error}{then}"
+    turn.announce("warning", "command_failed", event.node, text)
     task = turn.state.tasks.get(event.task)
     if task is None and event.command == "start":
         note_run_failure(turn, event.task, event.generation, event.node, event.error)

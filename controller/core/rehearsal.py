@@ -1,10 +1,9 @@
 """What-if planning: the core's own functions on a changed copy of the state.
 
-A supposition is brought about as the event would bring it about: a lost node is declared lost and
-its tasks are stranded, a finished task gives its workers back. Then ``planning.propose`` is asked,
-which knows of no rehearsal; so the answer is the plan that the core would propose, placement
-included. Several suppositions are one
-event: in a real cluster each might find the plan of the one before under way.
+A supposition changes the copy as the event would: a lost node is declared lost and its tasks are
+stranded, a finished task gives its workers back. ``planning.plans.propose`` then makes the plan
+that the core would propose, placement included. Several suppositions are one event. In a real
+cluster they would be several, and one might arrive while the plan for another is applied.
 
 Nothing is solved, placed or explained here, and nothing of the original changes.
 """

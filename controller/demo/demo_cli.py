@@ -9,6 +9,7 @@ import asyncio
 import json
 import signal
 import sys
+from pathlib import Path
 from typing import Final
 
 from controller.api.server import ApiSocketError
@@ -16,6 +17,7 @@ from controller.api.views import ClusterView
 from controller.clock import SystemClock
 from controller.demo.demo_options import DemoOptions, OptionError, check
 from controller.demo.demo_session import DemoSession
+from controller.demo.kept_files import keep_files
 from controller.demo.outcome import outcome_of
 from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
@@ -121,7 +123,24 @@ class _Demo:
             progress=lambda text: progress.show(self._clock.now(), "demo", text),
         ) as cluster:
             session = DemoSession(options, cluster, self._clock, progress)
+            is_kept = True
             try:
-                return await session.run()
+                has_succeeded = await session.run()
             finally:
                 self.final_view = session.view(max_losses=None)
+                if options.keep is not None:
+                    # Now, because the end of the cluster removes its directory.
+                    is_kept = self._keep(options.keep, cluster, session.event_log, progress)
+            return has_succeeded and is_kept
+
+    def _keep(
+        self, directory: Path, cluster: LocalCluster, event_log: Path | None, progress: ProgressBars
+    ) -> bool:
+        """Copy the files of the run, also after a signal; return whether all could be copied."""
+        try:
+            keep_files(directory, cluster.root, cluster.nodes, event_log)
+        except OSError as error:
+            progress.show(self._clock.now(), "demo", f"--keep {directory} is incomplete: {error}")
+            return False
+        progress.show(self._clock.now(), "demo", f"journal and logs are kept in {directory}")
+        return True

@@ -9,6 +9,7 @@ from pathlib import Path
 from controller.arguments import HelpText
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
+from controller.demo.kept_files import why_unusable
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
 from controller.logs.log_options import add_logging_arguments
@@ -64,6 +65,7 @@ class DemoOptions:
     serve: Path | None
     time_limit_s: float | None
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
+    keep: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,6 +172,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--event-log", type=Path, metavar="FILE", help="write every event to FILE, as JSON lines"
     )
     output.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="at the end copy the journal, the event log and the logs of agents and ranks into DIR, which"
+        " must be new or empty (default: removed with the demo)",
+    )
+    output.add_argument(
         "--tables",
         type=Path,
         metavar="DIR",
@@ -241,6 +250,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         serve=arguments.serve,
         time_limit_s=arguments.time_limit,
         failure_domains=domains,
+        keep=arguments.keep,
     )
 
 
@@ -261,6 +271,8 @@ def _check_each(arguments: argparse.Namespace) -> None:
             )
         if path is not None and path.is_dir():
             raise OptionError(f"{option} {path}: is a directory; give a file name")
+    if arguments.keep is not None and (reason := why_unusable(arguments.keep)):
+        raise OptionError(f"--keep {arguments.keep}: {reason}")
     tables = arguments.tables
     if tables is not None and not (tables.is_dir() if tables.exists() else tables.parent.is_dir()):
         raise OptionError(

@@ -13,6 +13,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
 from controller.demo.demo_config import demo_config
 from controller.demo.demo_options import DemoOptions
+from controller.demo.kept_files import EVENT_LOG_NAME
 from controller.drills.drill_arguments import available_drills
 from controller.drills.drill_execution import DrilledController, DrillExecutor
 from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
@@ -35,7 +36,11 @@ _STUCK_LIMIT_S: Final = 90.0
 
 
 class DemoSession(DrilledController):
-    """One server over one local cluster. ``run`` returns at the end of the demo."""
+    """One server over one local cluster. ``run`` returns at the end of the demo.
+
+    Attributes:
+        event_log: File of the event log; None if there is none.
+    """
 
     def __init__(
         self,
@@ -47,12 +52,15 @@ class DemoSession(DrilledController):
         self._options = options
         self._clock = clock
         self._socket = options.serve or cluster.root / "api.sock"
+        self.event_log = options.event_log
+        if options.keep is not None and options.event_log is None:
+            self.event_log = cluster.root / EVENT_LOG_NAME
         self._schedule = DrillSchedule(options.drills, self.post)
         self._drills = DrillExecutor(self, cluster, lambda text: self._server.note("drill", text))
         self._server = ControllerServer(
             "demo",
             demo_config(options, cluster.nodes, cluster.root),
-            ServerPlaces(cluster.root, self._socket, options.event_log),
+            ServerPlaces(cluster.root, self._socket, self.event_log),
             clock,
             ServerHooks(
                 observers=[observer],

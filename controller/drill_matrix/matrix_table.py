@@ -55,7 +55,7 @@ def drills_text(drills: Sequence[Drill]) -> str:
     parts = []
     for drill in drills:
         expected = drill.expected
-        method = f", by {expected.method}" if expected.method else ""
+        method = f"; detected by {expected.method}" if expected.method else ""
         says = f"; the reason says {expected.says!r}" if expected.says else ""
         says += f"; the {expected.found_by} shows it too" if expected.found_by else ""
         lines = [

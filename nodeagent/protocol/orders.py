@@ -21,16 +21,16 @@ class _Order(BaseModel):
 class HaltOrder(_Order):
     """Park the ranks of ``generation``.
 
-    With ``at_boundary`` all ranks finish the running iteration, agree to pause, and park together;
-    with ``completes_copies`` once the in-memory checkpoints of that iteration are complete, if they
-    can be. Without it, ranks that share a model-parallel replica with a rank in ``broken`` are
-    woken at once. All other ranks finish their micro-batch (with pipeline stages: their schedule)
-    and are woken from collectives that span replicas. A parked rank reports ``RankHalted``, or
-    ``RankRaised`` where an exception of its own came first.
+    A parked rank reports ``RankHalted``, or ``RankRaised`` if it raised an exception first.
 
     Attributes:
         broken: Global ranks that no longer take part in collectives of this generation: lost,
             failed, or parked while other ranks of their replica still wait for them.
+        at_boundary: All ranks finish the running iteration and park together. If False, peers in a
+            broken replica are woken at once; other ranks finish their micro-batch (with pipeline
+            stages: their schedule) and are woken from collectives that span replicas.
+        completes_copies: With ``at_boundary``: park after the in-memory checkpoints of that
+            iteration are complete, if that is possible.
     """
 
     kind: Literal["halt"] = "halt"

@@ -58,16 +58,16 @@ class Expectation:
     def sentence(self) -> str:
         """The expectation in words, for operators."""
         if self.severity == "none":
-            told = "nothing is reported" if self.status == "none" else f"{self.status} is told"
-            return f"{told}; training goes on"
+            report = (
+                "nothing is reported" if self.status == "none" else f"{self.status} is announced"
+            )
+            return f"{report}; training continues"
         is_held = self.ending == "held"
         cures = {
-            "none": "the task is held and its operator asked"
-            if is_held
-            else "training is left alone",
+            "none": "the task is held and its operator asked" if is_held else "no action",
             "reattempt": "the same processes try again",
-            "restart": "a new process takes the rank, its peers go on",
-            "reconfigure": "the node is isolated and a plan divides what is left",
+            "restart": "a new process replaces the rank; its peers continue",
+            "reconfigure": "the node is isolated; a plan divides the remaining workers",
         }
         return f"{self.severity} {self.status}: {cures[self.action]}"
 

@@ -117,7 +117,7 @@ def drills_of(
 _BEFORE_EXCEPTIONS: Final = (
     Drill("kill-rank", "Kill a rank", "SIGKILL to the rank's process.", "rank", _DIED),
     Drill(
-        "exit-code", "Have a rank exit with 3", "The rank leaves by _exit(3), without a word.",
+        "exit-code", "Have a rank exit with 3", "The rank calls _exit(3) and reports nothing.",
         "rank", _DIED, "loop",
     ),
     Drill(
@@ -146,7 +146,7 @@ _BEFORE_MESSAGES: Final = (
     ),
     Drill(
         "freeze-rank", "Freeze a rank",
-        "SIGSTOP to the rank's process: it stays alive and never goes on.",
+        "SIGSTOP to the rank's process: the process lives but does not run.",
         "rank", _HANGS,
     ),
     Drill(
@@ -198,7 +198,7 @@ _LAST: Final = (
     Drill(
         "partition", "Cut a node off from the network",
         "The link of the node's network namespace is taken down for 15 s: neither controller nor peers"
-        " reach it, its ranks go on in vain, and nothing is reset. Then the link is taken up.",
+        " reach it, its ranks keep trying, and nothing is reset. Then the link is taken up.",
         "node", _LOST, needs_namespaces=True,
     ),
     Drill(
@@ -218,7 +218,7 @@ _LAST: Final = (
     ),
     Drill(
         "kill-controller", "Kill the controller",
-        "The controller is dropped without a goodbye: core, timers and sessions. After a second the next"
+        "The controller is killed: core, timers and sessions. After a second the next"
         " one takes over from its journal and rendezvous files. The demo's own process lives on.",
         "controller", _TAKEN_OVER,
     ),

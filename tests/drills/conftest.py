@@ -35,7 +35,8 @@ def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoR
     drills = ("--drill", "kill-rank@3", "--drill", "lose-node@7")
     path = str(log.with_name("log.jsonl"))
     logs = ("--log-level", "debug", "--log-format", "json", "--log-file", path)
-    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "18", *drills, *logs)
+    kept = ("--keep", str(log.with_name("kept")))
+    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "18", *drills, *logs, *kept)
 
 
 @pytest.fixture(scope="session")

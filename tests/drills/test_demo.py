@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.demo_runs import DemoRun, Record
+from controller.store.run_file import read_run
+from tests.fakes.demo_runs import DemoRun, Record, events_of
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(400)]
 
@@ -91,6 +92,30 @@ def test_the_log_has_no_secrets_and_no_control_characters(main_job: DemoRun) -> 
     texts = [value for line in main_job.log for value in line.values() if isinstance(value, str)]
     assert all(text.isprintable() for text in texts)
     assert not any("PRIVATE KEY" in text or "ssh-ed25519" in text for text in texts)
+
+
+def test_the_kept_journal_gives_the_outcome_again(main_job: DemoRun) -> None:
+    kept = main_job.directory / "kept"
+    machine, _ = read_run(kept)
+    replayed = [
+        (each.name, each.cause.status, each.cause.action, each.state.value)
+        for each in machine.state.incidents.all
+    ]
+    assert replayed == [
+        (each["id"], each["status"], each["action"], each["state"]) for each in main_job.incidents
+    ]
+    assert events_of(kept / "events.jsonl") == main_job.events
+
+
+def test_logs_of_agents_and_ranks_are_kept_and_keys_are_not(main_job: DemoRun) -> None:
+    kept = main_job.directory / "kept"
+    assert "agent" in (kept / "n1" / "agent.log").read_text()
+    assert {path.name for path in kept.glob("n1/ranks/*.log")} >= {
+        "gpt-a.1.0.log", "gpt-a.1.1.log", "gpt-a.2.1.log",
+    }, "rank 1 was killed, and its log outlives it"  # fmt: skip
+    files = [path for path in kept.rglob("*") if path.is_file()]
+    assert not [path for path in files if "PRIVATE KEY" in path.read_text(errors="replace")]
+    assert not (kept / "checkpoints").exists()
 
 
 def test_without_log_options_a_run_prints_its_progress_alone(out_of_sight: DemoRun) -> None:

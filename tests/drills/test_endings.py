@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.demo_runs import command, processes_under
+from controller.store.run_file import read_run
+from tests.fakes.demo_runs import command, events_of, processes_under
 from tests.fakes.polling import wait_until
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
@@ -23,9 +24,12 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
         (signal.SIGKILL, -9),
     ],
 )
-def test_nothing_survives_a_signal(short_tmp: Path, number: signal.Signals, code: int) -> None:
+def test_nothing_survives_a_signal(
+    short_tmp: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    kept = tmp_path / "kept"
     demo = subprocess.Popen(
-        command("--nodes", "2", "--workers-per-node", "4"),
+        command("--nodes", "2", "--workers-per-node", "4", "--keep", str(kept)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -46,6 +50,13 @@ def test_nothing_survives_a_signal(short_tmp: Path, number: signal.Signals, code
     assert "Traceback" not in rest
     wait_until(lambda: not processes_under(short_tmp), limit_s=20)
     wait_until(lambda: not list(short_tmp.iterdir()), limit_s=20)
+    if number is signal.SIGKILL:
+        assert not kept.exists(), "no code runs after SIGKILL"
+        return
+    machine, _ = read_run(kept)
+    assert any(task.generation == 1 for task in machine.state.tasks.values())
+    assert any(event["kind"] == "start" for event in events_of(kept / "events.jsonl"))
+    assert (kept / "n1" / "agent.log").exists()
 
 
 def test_a_second_demo_runs_beside_the_first(short_tmp: Path) -> None:

@@ -35,6 +35,8 @@ class DemoRun:
     events: list[Record]
     stdout: str
     stderr: str
+    directory: Path
+    """Of the event log and of all other files that the run was to leave."""
     log: list[Record]
     """The JSON lines of ``log.jsonl`` beside the event log, where the run was to write it."""
 
@@ -124,6 +126,7 @@ def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:
         events=_records(log),
         stdout=finished.stdout,
         stderr=finished.stderr,
+        directory=log.parent,
         log=_records(log.with_name("log.jsonl")),
     )
 

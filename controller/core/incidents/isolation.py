@@ -135,7 +135,8 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
     """
     node.service.isolated = f"isolated by {incident.name}: {reason}"
     turn.announce(
-        "error", "isolated", node.spec.node, f"isolated: {reason}; take it back by: unicron uncordon",
+        "error", "isolated", node.spec.node,
+        f"isolated: {reason}; to return it to service: unicron uncordon {node.spec.node}",
         incident=incident.name,
     )  # fmt: skip
     _take_out(turn, Outage(node), incident, reason)
@@ -156,8 +157,8 @@ def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> 
     node.service.isolated_gpus[worker.slot] = f"isolated by {incident.name}: {reason}"
     turn.announce(
         "error", "isolated", node.spec.node,
-        f"GPU {worker.slot} isolated: {reason}; unicron uncordon {worker.node}:{worker.slot} brings"
-        " it back",
+        f"GPU {worker.slot} isolated: {reason};"
+        f" to return it to service: unicron uncordon {worker.node}:{worker.slot}",
         incident=incident.name, gpu=worker.slot,
     )  # fmt: skip
     _take_out(turn, Outage(node, worker.slot), incident, reason)

@@ -263,7 +263,7 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     source = "its peers"
     if not keeps_state(task, target, with_copies=False):
         source += " and their in-memory checkpoints, or from the disk"
-    return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from {source}"]
+    return [f"{name}: {park}", f"{name}: continue {where} with {layout}, state from {source}"]
 
 
 def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:

@@ -127,9 +127,9 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
 
 
 def decide_loss(turn: Turn, event: LossDecided) -> None:
-    """Give a node up that is out of contact, or wait for it.
+    """Declare a node lost that is out of contact, or wait for it.
 
-    One whose tasks advance is not lost.
+    It is refused if a task of the node advances: then the node is not lost.
     """
     node = _node_of(turn, event)
     if node is None:
@@ -139,12 +139,15 @@ def decide_loss(turn: Turn, event: LossDecided) -> None:
         turn.refuse(event.request_id, "nothing", text)
     elif not event.is_lost:
         wait_for(turn, node, event.actor)
-        turn.answer(event.request_id, f"{event.node} is waited for")
+        again_s = turn.policy.uncorroborated_limit_s
+        text = f"Unicron waits for {event.node}; it judges {event.node} again after {again_s:g} s"
+        turn.answer(event.request_id, text)
     elif advanced := gather(turn, node).advanced:
         turn.refuse(event.request_id, "unfit", f"{event.node} is not lost: {advanced}")
     else:
-        turn.answer(event.request_id, f"{event.node} is given up")
-        declare_lost(turn, node, f"{event.actor} has given it up")
+        text = f"{event.node} counts as lost; a plan divides the remaining nodes"
+        turn.answer(event.request_id, text)
+        declare_lost(turn, node, f"{event.actor} declared it lost")
 
 
 def request_measurement(turn: Turn, event: MeasurementRequested) -> None:

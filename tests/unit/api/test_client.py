@@ -62,11 +62,13 @@ async def test_verdict_on_a_node_out_of_contact_is_passed_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, option: str, is_lost: bool
 ) -> None:
     path, asked = tmp_path / "api.sock", list[Command]()
-    reply = Reply(request_id="", is_ok=True, message="n1 is given up")
+    reply = Reply(
+        request_id="", is_ok=True, message="n1 counts as lost; a plan divides the remaining nodes"
+    )
     words = ["unreachable", "n1", option, "--connect", str(path)]
     async with controller(path, reply, asked):
         assert await asyncio.to_thread(main, words) == 0
-    assert capsys.readouterr().out == "n1 is given up\n"
+    assert capsys.readouterr().out == "n1 counts as lost; a plan divides the remaining nodes\n"
     assert isinstance(asked[0], DecideLoss)
     assert (asked[0].node, asked[0].is_lost) == ("n1", is_lost)
 

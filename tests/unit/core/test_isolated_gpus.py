@@ -64,6 +64,8 @@ def test_a_gpu_whose_faults_repeat_is_isolated_and_its_neighbour_trains_on() -> 
     assert (incident.cause.severity, incident.cause.action) == ("SEV1", "reconfigure")
     assert "2 faults of GPU 1 on n1 within 3600 s" in incident.cause.reason
     assert list(node(world).service.isolated_gpus) == [1]
+    [line] = [line.text for _, line in world.announcements if line.kind == "isolated"]
+    assert line.endswith("; to return it to service: unicron uncordon n1:1")
     assert not node(world).service.isolated
     assert node(world).is_in_service
     assert rank_at(world, Worker(N1, 0)) is not None

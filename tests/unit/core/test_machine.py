@@ -351,6 +351,8 @@ def test_a_refused_start_is_a_fault_and_a_refused_drill_is_not(
     refusal = CommandFailed(NodeId("n1"), command, A, Generation(1), "no", is_outcome_unknown=False)
     world.post(refusal)
     assert len(world.machine.state.incidents.all) == num_incidents
+    [line] = [line.text for _, line in world.announcements if line.kind == "command_failed"]
+    assert line == f"command {command} for gpt-a failed: no"
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_node_that_the_operator_gives_up_is_lost_and_the_rest_goes_on_without_it
     world.run(world.now + 60.0)
     assert {node(world, name).contact.condition for name in NODES_OF_A} == {NodeCondition.LOST}
     assert {i.cause.status for i in world.machine.state.incidents.all} == {"lost_connection"}
-    assert "op has given it up" in world.machine.state.incidents.all[0].cause.reason
+    assert "op declared it lost" in world.machine.state.incidents.all[0].cause.reason
     assert task(world).lifecycle.phase is TaskPhase.RUNNING
     assert not {worker.node for worker in task(world).placement} & set(NODES_OF_A)
 
@@ -129,7 +129,9 @@ def test_waiting_is_asked_about_again_after_the_same_time() -> None:
     world = training()
     hide(world, *NODES_OF_A)
     world.run(world.now + LIMIT_S + 5.0)
-    assert say(world, "n1", is_lost=False).is_ok
+    answer = say(world, "n1", is_lost=False)
+    assert answer.is_ok
+    assert answer.message == f"Unicron waits for n1; it judges n1 again after {LIMIT_S:g} s"
     assert node(world, "n1").inquiry.asked_at is None
     world.run(world.now + LIMIT_S - 2.0)
     assert questions(world) == ["n1", "n2"]

@@ -133,6 +133,14 @@ def test_tasks_that_fit_in_number_but_in_no_node_are_refused(tmp_path: Path) -> 
     assert text.endswith("raise --nodes or --workers-per-node")
 
 
+def test_files_are_kept_only_in_a_new_or_an_empty_directory(tmp_path: Path) -> None:
+    assert options("--keep", tmp_path / "kept").keep == tmp_path / "kept"
+    (tmp_path / "file").touch()
+    assert refusal("--keep", str(tmp_path)) == (
+        f"--keep {tmp_path}: is not empty; choose an empty or a new directory"
+    )
+
+
 @pytest.mark.parametrize("option", ["--event-log", "--serve"])
 def test_a_path_that_can_not_be_made_is_found_before_anything_starts(
     tmp_path: Path, option: str

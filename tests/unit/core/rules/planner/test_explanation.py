@@ -5,7 +5,7 @@ import pytest
 from controller.core.rules.planner.cost import PlanTask, Problem
 from controller.core.rules.planner.explanation import Explanation, explain
 from controller.core.rules.planner.solver import solve
-from tests.unit.core.test_planner import LONG_S, A, B, plan_task
+from tests.unit.core.rules.test_planner import LONG_S, A, B, plan_task
 
 
 def explained(*tasks: PlanTask, num_workers: int, running_s: float) -> Explanation:

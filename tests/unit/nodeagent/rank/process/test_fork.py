@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[5]
 
 
 def hazard_in_a_process(setting: str) -> str:
