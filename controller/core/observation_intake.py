@@ -212,7 +212,7 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
     lost = f"; iterations run again: {num_lost}" if num_lost else ""
     turn.announce(
         "warning" if num_lost else "info", "resume", task.spec.task,
-        f"generation {task.generation} goes on after iteration {iteration}; state from {source}{lost}",
+        f"generation {task.generation} continues after iteration {iteration}; state from {source}{lost}",
         iteration=iteration, generation=task.generation, state_source=source,
         form_s=form_s, state_s=state_s,
     )  # fmt: skip

@@ -46,11 +46,11 @@ class LogOptions:
 
 
 _EXPLAINED: Final = """\
-The log tells what happens at the edges of the controller: connections, commands to nodes, files
+The log shows what happens at the edges of the controller: connections, commands to nodes, files
 and clients of the API. Without these options only warnings and errors of the controller itself are
 printed, on standard error, between the lines that show the progress."""
 _EXPLAINED_FOR_CONSOLES: Final = """\
-The log tells of the console's own work, and with --demo of all that the demo's controller does.
+The log shows the console's own work, and with --demo all that the demo's controller does.
 There is none without --log-file: the console draws on the terminal."""
 
 

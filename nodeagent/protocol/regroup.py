@@ -45,7 +45,7 @@ class VoteResult(_Record):
         grad_norm: L2 norm of the whole gradient, before clipping.
         num_tokens: What sums of gradients are divided by: tokens, or micro-batches where the loss
             is a mean per micro-batch.
-        is_park_wanted: Whether some rank was asked to pause at the iteration's end.
+        is_park_wanted: Whether some rank was asked to park at the iteration's end.
     """
 
     iteration: int

@@ -2,13 +2,13 @@
 
 A command knows nothing of its agent. Its iterations are read from its log, in Megatron-LM's line;
 its exit with 0 means that it has finished; a stop is a SIGTERM; and where its generation is halted
-the agent says in its place that it holds nothing to go on with: the next generation begins with new
-processes, which ends this one.
+the agent says in its place that it holds nothing to continue with: the next generation begins with
+new processes, which ends this one.
 
 Lines are taken once, also where agents are replaced: how far a log was read is stored with the
-report of the last line in it. A program that has attached to the agent tells its iterations itself,
-and no line of its log is taken from then on. It leaves a file that says so before it goes on, since
-its first lines may be read before its first words arrive.
+report of the last line in it. A program that has attached to the agent reports its iterations
+itself, and no line of its log is taken from then on. It leaves a file that says so before it continues,
+since its first lines may be read before its first message arrives.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class CommandRanks:
         self._outbox.store(done, self._clock.wall_s(), Mark(scope=MarkScope.DONE, name=rank.name))
 
     def halt(self, rank: RankProcess) -> None:
-        """Say for the rank that it has parked with nothing to go on with.
+        """Say for the rank that it has parked with nothing to continue with.
 
         Raises:
             OSError: That can't be stored.

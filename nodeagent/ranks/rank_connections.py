@@ -80,7 +80,7 @@ class Rank(Protocol):
 
     @property
     def became(self) -> RankLaunch | None:
-        """What it was told to go on as, if anything."""
+        """The rank that it was ordered to become, if any."""
 
 
 class Ranks(Protocol):
@@ -182,9 +182,9 @@ class RankConnections:
             control.channel.send(halt)
 
     def join(self, pid: int, launch: RankLaunch) -> None:
-        """Tell a process which rank it has become.
+        """Send a process the rank that it has become.
 
-        One without a connection is told at its hello.
+        A process without a connection gets it at its hello.
         """
         if (control := self._control.get(pid)) is not None:
             control.send_join(launch)

@@ -38,7 +38,7 @@ class ExitSources:
     Attributes:
         drained: Waits until what the process ``pid`` had sent to the agent is read, so that its
             exit is not stored before its last words.
-        causes: Tells kills for memory from others.
+        causes: Separates kills for memory from others.
         commands: Speaks for the ranks that are commands.
     """
 

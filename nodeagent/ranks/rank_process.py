@@ -78,12 +78,12 @@ class RankProcess:
 
     @property
     def became(self) -> RankLaunch | None:
-        """The newest rank that it was told to go on as; None if it is what it was born as."""
+        """The newest rank that it was ordered to become; None if it is its first rank still."""
         return self.record.became
 
     @property
     def status(self) -> RankStatus:
-        """What is told of it now."""
+        """What is reported of it now."""
         busy_s = _median(self.busy_s) if len(self.busy_s) == NUM_BUSY else 0.0
         return RankStatus(
             task=self.key.task,

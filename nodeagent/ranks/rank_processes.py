@@ -4,9 +4,9 @@ Every rank has a pidfd, also those forked by the template or started by an agent
 pidfd names the process itself, so a signal can't reach a stranger that was given the same pid. An
 exit is stored before the rank's files are removed.
 
-A process may be told to go on as another rank. From that instant it is known by the new name here
-and on disk, whether or not it has heard of it: the next agent sees to that, and its exit counts for
-the rank that it was to be.
+A process may be ordered to become another rank. From that instant it has the new name here and on
+disk, whether or not it has received the order: the next agent sends it again, and its exit counts
+for the new rank.
 
 How a process ended is found out in ``rank_exits``. Which ranks to kill or start is decided in
 ``supervisor``.
@@ -171,7 +171,7 @@ class RankProcesses:
         a command any process of its session may speak, since a script may start the program.
 
         Returns:
-            The process; None where nothing on disk tells of it.
+            The process; None if nothing on disk names it.
 
         Raises:
             OSError: Its start can't be stored.

@@ -1,10 +1,10 @@
 """Gives one rank a process: a parked one, or one forked from the template, or else a cold one.
 
-The template may be importing still (the start waits), die in the middle (the rank's record tells
-whether it was forked), be given up, or refuse. Only then does a rank start cold. A start that was
-asked away meanwhile, by a stop or a newer generation, is abandoned. A parked process becomes the
-rank without any wait; where it is gone, nothing is started in its place, since the rank's state was
-to be its memory.
+While the template still imports, the start waits. If the template dies during the fork, the rank's
+record shows whether the rank was forked. If the template fails or refuses, the rank starts cold. A
+start is abandoned if a stop or a newer generation came meanwhile. A parked process becomes the rank
+without any wait. If that process is gone, no other is started in its place: the rank's state was in
+its memory.
 
 Which ranks start at all is decided in ``supervisor``.
 """
@@ -40,7 +40,7 @@ _Start = Callable[[RankFiles, RankKey, Path], subprocess.Popen[bytes]]
 
 
 class StartError(Exception):
-    """A rank was not started; the text tells the controller why."""
+    """A rank was not started; the text says why."""
 
 
 class RankStarter:
@@ -83,7 +83,7 @@ class RankStarter:
             _LOG.warning("cold start: rank=%s reason=%s", key.stem, reason)
             await self._start_process(launch, self._launcher.start_cold)
         if (asked_away := self._asked_away(launch, run_id)) is not None:
-            # It may be running by now; under another run it is a foreign rank.
+            # It may be running already; under another run it is a foreign rank.
             for rank in self._processes.living():
                 if rank.key == key and (rank.is_foreign or self._outbox.outbox.run_id == run_id):
                     rank.kill()
@@ -174,6 +174,6 @@ class RankStarter:
 
 def _lost(continued: RankKey) -> str:
     return (
-        f"the process of {continued.stem}, which was to go on as this rank, is not on this node:"
-        " it has exited, or went on as another rank"
+        f"the process of {continued.stem}, which was to become this rank, is not on this node:"
+        " it has exited, or has become another rank"
     )

@@ -37,7 +37,7 @@ _SOFTENED: Final = frozenset(Precedence) - {
     Precedence.LINK,
     Precedence.LINK_EVENT,
 }
-"""What is over where the program that reports it goes on. Broken devices are not."""
+"""What is over if the program that reports it continues. Broken devices are not."""
 
 
 class Matcher:

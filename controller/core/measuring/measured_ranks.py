@@ -137,7 +137,7 @@ def _take_commit(
         return  # every rank of a command may print the same
     since, run.committed_at = run.committed_at, observed_at
     duration_s = commit.duration_s
-    if since is not None and not _spec(turn).is_command:  # a command tells the times itself
+    if since is not None and not _spec(turn).is_command:  # a command prints the times itself
         duration_s = observed_at - since
     run.num_commits += 1
     if is_plausible(duration_s) and run.num_commits > NUM_WARM_UP:

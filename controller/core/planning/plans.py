@@ -263,7 +263,7 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     source = "its peers"
     if not keeps_state(task, target, with_copies=False):
         source += " and their in-memory checkpoints, or from the disk"
-    return [f"{name}: {park}", f"{name}: go on {where} with {layout}, state from {source}"]
+    return [f"{name}: {park}", f"{name}: continue {where} with {layout}, state from {source}"]
 
 
 def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:
@@ -274,7 +274,7 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     if not turn.policy.is_auto_heal or task.lifecycle.phase is TaskPhase.HELD:
         begin_anew(task)
     if change.target and task.can_regroup:
-        return  # it parks and goes on by itself
+        return  # it parks and continues by itself
     intent: Intent = "run" if change.target else "stop"
     is_healthy = task.lifecycle.phase is TaskPhase.RUNNING
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")

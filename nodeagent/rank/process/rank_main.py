@@ -5,7 +5,7 @@ and its state, and trains. When training stopped or finished, it reports that an
 
 Any other end of a generation parks the process: it reports its position and waits for the next
 generation. It can't know whether the error is its own or the echo of a peer's death. The controller
-decides that, and the agent kills a rank that shall not go on.
+decides that, and the agent kills a rank that shall not continue.
 """
 
 import contextlib
