@@ -7,8 +7,8 @@ new processes, which ends this one.
 
 Lines are taken once, also where agents are replaced: how far a log was read is stored with the
 report of the last line in it. A program that has attached to the agent reports its iterations
-itself, and no line of its log is taken from then on. It leaves a file that says so before it continues,
-since its first lines may be read before its first message arrives.
+itself, and no line of its log is taken from then on. It leaves a file that says so before it
+continues, since its first lines may be read before its first message arrives.
 """
 
 import asyncio
