@@ -9,7 +9,7 @@ generation gets the same ``Resume``: the iteration is committed, finished from i
 or run again.
 
 Micro-batches are named by their index in the global batch, buckets by a digest of their parameters'
-names, ranks by their global rank in the generation that the record speaks of.
+names, ranks by their global rank in the generation of the record.
 """
 
 from typing import Literal
@@ -143,7 +143,7 @@ class Resume(_Record):
         shards: Where each shard comes from. Unsharded state is named here only where it comes from
             in-memory checkpoints. Those are of the iteration that the generation begins with:
             ``vote.iteration`` where there is a vote, else ``committed``.
-        num_shards: Shards of the optimizer state at each (tp, pp) that ``shards`` speaks of.
+        num_shards: Shards of the optimizer state at each (tp, pp) of ``shards``.
         kept_copies: Iterations whose in-memory checkpoints are not overwritten until newer ones are
             complete, since together they outlast further losses.
         num_recomputed: Micro-batches that were computed before the fault and are computed again.

@@ -96,7 +96,7 @@ class RankProcesses:
         Raises:
             OSError: The start of one can't be stored.
         """
-        known = {rank.born.stem for rank in self._by_pid.values()}
+        known = {rank.first_key.stem for rank in self._by_pid.values()}
         for record in self._files.records(known):
             self.adopt(record)
 
@@ -127,11 +127,11 @@ class RankProcesses:
         if record.pid in self._by_pid:
             return self._by_pid[record.pid]
         now = self._clock.monotonic_s()
-        rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
+        rank = RankProcess(record, launched_at=self._launched_at.pop(record.first_key, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
-        rank.is_attached = rank.is_command and self._files.is_attached(rank.born)
-        rank.is_cold = not rank.is_command and self._files.is_cold(rank.born)
+        rank.is_attached = rank.is_command and self._files.is_attached(rank.first_key)
+        rank.is_cold = not rank.is_command and self._files.is_cold(rank.first_key)
         rank.pidfd = open_running(record)
         verdict = judge_record(
             is_running=rank.pidfd is not None,
@@ -165,10 +165,10 @@ class RankProcesses:
         rank.busy_s.clear()  # it may get another share of the batch
 
     async def greet(self, hello: RankHello) -> RankProcess | None:
-        """Take in a rank's first words: what it says next must come after its start.
+        """Take in a rank's hello: its start must be stored before its first report.
 
-        A forked rank may speak before its parent has written its record, so that is waited for. For
-        a command any process of its session may speak, since a script may start the program.
+        A forked rank may connect before its parent has written its record, so wait for the record.
+        For a command any process of its session may connect, since a script may start the program.
 
         Returns:
             The process; None if nothing on disk names it.
@@ -262,5 +262,5 @@ class RankProcesses:
         self._forget(rank)
 
     def _forget(self, rank: RankProcess) -> None:
-        self._files.retire(rank.born)
+        self._files.retire(rank.first_key)
         rank.release()

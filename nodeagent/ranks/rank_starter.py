@@ -71,8 +71,8 @@ class RankStarter:
         """Start one rank for the controller's run ``run_id``, unless it is there already.
 
         Raises:
-            StartError: It was not started, or was asked away. If it could not be started, a
-                ``LaunchFailed`` is stored too.
+            StartError: It was not started, or is not wanted any more. If it could not be
+                started, a ``LaunchFailed`` is stored too.
             OSError: Its start can't be stored.
         """
         key = key_of(launch)
@@ -82,12 +82,12 @@ class RankStarter:
         elif reason := await self._fork(launch, run_id):
             _LOG.warning("cold start: rank=%s reason=%s", key.stem, reason)
             await self._start_process(launch, self._launcher.start_cold)
-        if (asked_away := self._asked_away(launch, run_id)) is not None:
+        if (unwanted := self._why_unwanted(launch, run_id)) is not None:
             # It may be running already; under another run it is a foreign rank.
             for rank in self._processes.living():
                 if rank.key == key and (rank.is_foreign or self._outbox.outbox.run_id == run_id):
                     rank.kill()
-            raise StartError(asked_away)
+            raise StartError(unwanted)
 
     def take_over(self, launch: RankLaunch) -> RankProcess:
         """Let the process that ``launch`` continues be its rank from now on; return it.
@@ -115,7 +115,7 @@ class RankStarter:
         )
         self._outbox.store(failed, self._clock.wall_s(), mark)
 
-    def _asked_away(self, launch: RankLaunch, run_id: str | None) -> str | None:
+    def _why_unwanted(self, launch: RankLaunch, run_id: str | None) -> str | None:
         """Return why the rank is not wanted any more, or None."""
         if self._outbox.outbox.run_id != run_id:
             return "another run of the controller took over"
@@ -127,8 +127,8 @@ class RankStarter:
         for _ in range(_FORK_ATTEMPTS):
             if reason := await self._template.settled():
                 return reason
-            if (asked_away := self._asked_away(launch, run_id)) is not None:
-                raise StartError(asked_away)
+            if (unwanted := self._why_unwanted(launch, run_id)) is not None:
+                raise StartError(unwanted)
             if (record := self._files.record(key)) is not None:
                 self._processes.adopt(record)  # forked, and the template died before it said so
                 return ""

@@ -41,11 +41,11 @@ class RankKey(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The name in one word: that of the files and marks of a rank born with it."""
+        """The name in one word, as in the names of files and marks."""
         return f"{self.task}.{self.generation}.{self.global_rank}"
 
     def process(self, pid: int) -> str:
-        """Return the name in marks of the process that was born as this rank."""
+        """Return the name in marks of the process whose first rank this is."""
         return f"{self.stem}.{pid}"
 
 

@@ -1,4 +1,4 @@
-"""Which entries of the catalogue a line speaks for.
+"""Which entries of the catalogue a line matches.
 
 Logs repeat themselves: without its digits, a line is one of a few shapes, and what a shape can't
 match is remembered. So most lines cost one translation and one look-up. A pattern is tried only on

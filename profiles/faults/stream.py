@@ -32,7 +32,7 @@ class Finding:
     """One fault in a log.
 
     Attributes:
-        first_line: Number of the first line that speaks for it, counted from 1.
+        first_line: Number of its first line, counted from 1.
         last_line: Number of the last one.
         verdict: What it is; never ``none``.
     """

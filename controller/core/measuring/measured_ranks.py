@@ -164,9 +164,9 @@ def judge_workers(turn: Turn, run: MeasuredRun) -> None:
 
 
 def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
-    """Return what speaks against a worker of the run.
+    """Return the evidence against a worker of the run, if there is any.
 
-    Out of contact for a while it is presumed training.
+    A worker that is out of contact for a while is presumed training.
     """
     for worker in run.living.values():
         node = turn.state.nodes[worker.node]

@@ -60,7 +60,7 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
 
 
 def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusal | None:
-    """Return what speaks against a measurement of the task now, or at these sizes at all."""
+    """Return why the task can't be measured now, or never at these sizes; None if it can."""
     name, listed = task.spec.task, task.spec.table.sizes
     running = turn.state.measurements.current
     if running and not running.is_over:

@@ -3,8 +3,8 @@
 Every committed iteration sets a timer for the next one (``controller.core.rules.pace``). When it
 fires, the task stalls. Before any rank is halted, agents inspect the ranks. The inspections name
 the culprits (``controller.core.rules.hang``). They become evidence, and the usual recovery replaces
-these ranks. While a node of the task is out of contact nothing is concluded: its iterations may go
-on unseen.
+these ranks. While a node of the task is out of contact nothing is concluded: its iterations may
+continue unseen.
 
 Not here: hangs before the first and after the last iteration (``start_and_end``), slow tasks
 (``slowness``), and diverging tasks (``divergence``), all in ``controller.core.monitoring``.

@@ -26,7 +26,7 @@ def note_movement_unseen(turn: Turn, task: TaskState) -> None:
 
 
 def forgive_absence(turn: Turn, task: TaskState) -> None:
-    """No controller watched until now: that time speaks against no rank."""
+    """No controller watched until now: that time counts against no rank."""
     note_movement_unseen(turn, task)
     if task.watch.done_at is not None:
         task.watch.done_at = turn.at

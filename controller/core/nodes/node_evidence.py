@@ -1,4 +1,4 @@
-"""What speaks for and against a node that is out of contact, gathered from the whole state.
+"""The evidence for and against a node that is out of contact, gathered from the whole state.
 
 Its tasks may have advanced since, as their ranks elsewhere show, or they suffer: collectives fail,
 or iterations stop. Peers in contact have looked at its SSH port, or are still to answer. What

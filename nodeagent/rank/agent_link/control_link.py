@@ -127,7 +127,7 @@ class ControlLink:
     def wait_for_join(self) -> RankLaunch:
         """Wait without a limit for a ``Join``.
 
-        Afterwards the link speaks for the rank in its generation.
+        Afterwards the link sends as the rank of that launch.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._join is not None)

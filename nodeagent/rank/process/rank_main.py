@@ -159,8 +159,8 @@ class _Process:
         )
         groups = self._begin_generation(launch, place, store)
         if launch.resume.source == "disk":
-            # The old model is of no use here, not even if there is no checkpoint. Freed now,
-            # because two models may not fit in memory. And freed before a peer can be lost:
+            # The old model cannot be reused, not even if there is no checkpoint. It is freed now,
+            # because two models may not fit in memory. It is freed before a peer can be lost:
             # afterwards this rank would report the old state as one of the new layout.
             self._training = None
             gc.collect()
