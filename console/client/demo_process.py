@@ -61,7 +61,7 @@ class DemoChild:
         return self._process.poll()
 
     def end(self) -> bool:
-        """End the demo by request, then SIGTERM, then SIGKILL; return whether the request sufficed.
+        """End the demo by request, then SIGTERM, then SIGKILL; return whether it ended in order.
 
         Blocks until the child is gone. The directory goes too, unless force was needed.
         """
