@@ -29,7 +29,7 @@ from planning.planner_instances import Kind, make_instance
 
 from controller.background import LoopPauses
 from controller.core.rules.planner.cost import Problem, horizon_s
-from controller.core.rules.planner.lookup import Key, LookupTable, Loss, Outlook, look_ahead
+from controller.core.rules.planner.lookup import LookupKey, LookupTable, Loss, Outlook, look_ahead
 from controller.core.rules.planner.solver import solve
 
 _CLUSTERS: Final = (
@@ -97,7 +97,7 @@ def _measure(
 
 
 def _compare(
-    outlook: Outlook, table: LookupTable, sample: list[Key]
+    outlook: Outlook, table: LookupTable, sample: list[LookupKey]
 ) -> tuple[list[float], list[float]]:
     """Return how long each decision takes, found and solved, seconds."""
     find_s, solve_s = [], []

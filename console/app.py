@@ -31,7 +31,7 @@ from console.viewmodel.reducer import (
     ActionBlocked,
     ActionSent,
     ActionUnanswered,
-    Event,
+    ConsoleEvent,
     LinkChanged,
     ModeSwitched,
     Ticked,
@@ -116,7 +116,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             if isinstance(screen, ShowsState) and screen.is_mounted:
                 screen.show(self.state)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ConsoleEvent) -> None:
         """Fold an event of our own and paint at once."""
         self.inbox.put(event)
         self.tick(is_forced=True)

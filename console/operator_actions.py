@@ -22,7 +22,7 @@ from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.panel_places import is_too_small
-from console.viewmodel.reducer import Event, ModeSwitched
+from console.viewmodel.reducer import ConsoleEvent, ModeSwitched
 from console.widgets.appearance import Appearance
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (
@@ -64,7 +64,7 @@ class Host(Protocol):
     def open(self, screen: Screen[None]) -> None:
         """Put a screen on top of the present one until it is dismissed."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ConsoleEvent) -> None:
         """Fold an event and show the state."""
 
     def transmit(self, command: Command, title: str, effect: Effect) -> None:

@@ -43,7 +43,7 @@ from nodeagent.ranks.rank_processes import RankProcesses
 from nodeagent.ranks.rank_starter import RankStarter
 from nodeagent.ranks.store_relay import StoreRelay
 from nodeagent.ranks.template_client import TemplateClient
-from nodeagent.session.agent_commands import AgentCommands, Command
+from nodeagent.session.agent_commands import AgentCommand, AgentCommands
 from nodeagent.session.controller_session import Gate
 from nodeagent.session.local_queries import AgentStatus
 
@@ -183,7 +183,7 @@ class Agent:
             self._findings.tell_again()
         self._processes.disown()
 
-    def submit(self, command: Command) -> None:
+    def submit(self, command: AgentCommand) -> None:
         """Carry out a command in the background."""
         self._commands.submit(command)
 

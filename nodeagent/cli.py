@@ -18,7 +18,7 @@ from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
-from nodeagent.session.local_queries import Inspect
+from nodeagent.session.local_queries import AskStatus
 
 MAX_SOCKET_PATH_BYTES: Final = 107
 """Longest path of a unix socket on Linux, without the terminating zero."""
@@ -137,7 +137,7 @@ def _run(state_dir: Path, options: argparse.Namespace) -> int:
 
 
 def _status(state_dir: Path) -> int:
-    status = ask_agent(state_dir, Inspect())
+    status = ask_agent(state_dir, AskStatus())
     if status is None:
         return _fail(f"no agent answers in {state_dir}")
     sys.stdout.write(status.model_dump_json() + "\n")

@@ -25,7 +25,7 @@ from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.codec import encode
 from nodeagent.ranks.launcher import STATE_DIR_VARIABLE, code_dir
 from nodeagent.ranks.rank_files import RankFiles, tail_of
-from nodeagent.session.local_queries import AgentStatus, Inspect, Leave
+from nodeagent.session.local_queries import AgentStatus, AskStatus, Leave
 
 START_LIMIT_S: Final = 10.0
 STOP_LIMIT_S: Final = 15.0
@@ -86,7 +86,7 @@ def start_agent(
         ControlError: It did not answer within ``START_LIMIT_S``, or is another node's.
     """
     began = clock.monotonic_s()
-    status = ask_agent(state_dir, Inspect())
+    status = ask_agent(state_dir, AskStatus())
     if status is not None:
         if status.node != node:
             raise ControlError(f"{state_dir} belongs to node {status.node}, not {node}")
@@ -142,7 +142,7 @@ def _wait_for_answer(
     deadline = clock.monotonic_s() + START_LIMIT_S
     while clock.monotonic_s() < deadline:
         # Another start may have won the race for the lock: any agent that answers will do.
-        status = ask_agent(state_dir, Inspect())
+        status = ask_agent(state_dir, AskStatus())
         if status is not None:
             return status
         if process.poll() is not None and _is_lock_free(state_dir):

@@ -40,7 +40,7 @@ def _is_environment(environment: dict[str, str]) -> dict[str, str]:
     return environment
 
 
-Word = Annotated[str, AfterValidator(_is_word)]
+CommandWord = Annotated[str, AfterValidator(_is_word)]
 
 
 class CommandTask(BaseModel):
@@ -60,9 +60,9 @@ class CommandTask(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    argv: Annotated[tuple[Word, ...], AfterValidator(_is_program)]
-    env: Annotated[dict[Word, Word], AfterValidator(_is_environment)] = {}
-    cwd: Word = ""
+    argv: Annotated[tuple[CommandWord, ...], AfterValidator(_is_program)]
+    env: Annotated[dict[CommandWord, CommandWord], AfterValidator(_is_environment)] = {}
+    cwd: CommandWord = ""
     start_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     hang_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     stop_limit_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)

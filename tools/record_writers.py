@@ -9,8 +9,12 @@ These are writes of a record, in the module where they stand:
 - an assignment to its field, also augmented, as a loop's target, or by ``del``;
 - a subscript store or a mutating method call on the container in its field;
 - a call of a method that changes ``self``;
-- passing the container to a function that changes its argument;
-- calling a *setter* of another module: a function that does nothing but store its arguments.
+- passing the container to a function that changes its argument, or to unknown code;
+- calling a *setter* of another module: a function that does nothing but store its arguments,
+  or pass them to a setter.
+
+A function that takes facts out of an event or of the turn is no setter: it decides which facts the
+record keeps.
 
 Names are followed to the record: a local name stands for the field it was taken from. A copy
 (``copy.copy``, ``replace``, a list made of another list) is not the record.
@@ -25,50 +29,40 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mypy import nodes
-from typed_code import Function, TypedCode, is_copy, walk
+from typed_code import Binding, Function, TypedCode, elements_of, is_copy, parts_of, walk
 
 ROOT: Final = Path(__file__).parents[1]
 CORE: Final = "controller.core"
 
-MUTATORS: Final = frozenset(
-    [
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "difference_update",
-        "discard",
-        "extend",
-        "extendleft",
-        "insert",
-        "intersection_update",
-        "pop",
-        "popitem",
-        "popleft",
-        "remove",
-        "reverse",
-        "rotate",
-        "setdefault",
-        "sort",
-        "subtract",
-        "symmetric_difference_update",
-        "update",
-    ]
+
+def _words(text: str, prefix: str = "") -> frozenset[str]:
+    return frozenset(f"{prefix}{word}" for word in text.split())
+
+
+MUTATORS: Final = _words(
+    "__delitem__ __setitem__ add append appendleft clear difference_update discard extend"
+    " extendleft insert intersection_update pop popitem popleft remove reverse rotate setdefault"
+    " sort subtract symmetric_difference_update update"
 )
 """Methods of the standard containers that change them."""
-VIEWS: Final = frozenset({"get", "items", "keys", "setdefault", "values"})
+VIEWS: Final = _words("get items keys setdefault values")
 """Methods that return a part of the container, not a copy."""
-CHANGE_FIRST_ARGUMENT: Final = frozenset(
-    {"bisect.insort", "heapq.heappop", "heapq.heappush", "builtins.setattr"}
+READERS: Final = _words(
+    "all any bool dict enumerate filter frozenset id isinstance iter len list max min next repr"
+    " reversed set sorted str sum tuple zip",
+    "builtins.",
+) | _words("copy.copy copy.deepcopy statistics.mean statistics.median")
+"""Functions that leave their arguments as they are."""
+READING_METHODS: Final = MUTATORS | _words(
+    "difference fromkeys intersection isdisjoint issubset issuperset join union"
 )
-CONTAINERS: Final = frozenset(
-    {
-        "builtins.dict",
-        "builtins.list",
-        "builtins.set",
-        "collections.defaultdict",
-        "collections.deque",
-    }
+"""Methods that leave their arguments as they are, whatever they do to their own object."""
+CHANGE_FIRST_ARGUMENT: Final = _words(
+    "bisect.insort builtins.delattr builtins.setattr heapq.heapify heapq.heappop heapq.heappush"
+    " random.shuffle"
+)
+CONTAINERS: Final = _words("dict list set", "builtins.") | _words(
+    "defaultdict deque", "collections."
 )
 _MAX_DEPTH: Final = 8
 """Bindings that are followed from a name to the record."""
@@ -141,12 +135,14 @@ class Writers:
                         self._store(function, target, "=")
                 case nodes.OperatorAssignmentStmt(lvalue=target):
                     self._store(function, target, f"{node.op}=")
-                    if self._code.class_of(target) in CONTAINERS:
+                    if self._code.classes_of(target) & CONTAINERS:
                         self._change(function, target, f"{node.op}=")
                 case nodes.ForStmt(index=target):
                     self._store(function, target, "for")
                 case nodes.DelStmt(expr=target):
                     self._store(function, target, "del")
+                case nodes.MemberExpr(expr=owner, name=name) if name in MUTATORS:
+                    self._change(function, owner, f".{name}")  # called here, or passed on
                 case nodes.CallExpr():
                     self._call(function, node)
                 case _:
@@ -155,10 +151,12 @@ class Writers:
     def _call(self, function: Function, call: nodes.CallExpr) -> None:
         callee, called = call.callee, self._code.function_of(call)
         if called is None:
-            if isinstance(callee, nodes.MemberExpr) and callee.name in MUTATORS:
-                self._change(function, callee.expr, f".{callee.name}()")
-            elif isinstance(callee, nodes.RefExpr) and callee.fullname in CHANGE_FIRST_ARGUMENT:
-                self._change(function, call.args[0], f"{callee.fullname}()")
+            if _changes_first_argument(callee):
+                self._change(function, call.args[0], "passed to be changed")
+            elif not _only_reads(callee):
+                for argument in call.args:
+                    if self._code.classes_of(argument) & CONTAINERS:
+                        self._change(function, argument, "passed to unknown code")
             return
         changed, parameters = self._changed[called.name], called.parameters
         how = f"{called.tree.name}()"
@@ -182,10 +180,9 @@ class Writers:
             case nodes.MemberExpr(expr=nodes.NameExpr(name="self")) if function.has_self:
                 self._changed[function.name].add(0)  # the callers of the method are the writers
             case nodes.MemberExpr(expr=owner, name=name):
-                record = self._code.class_of(owner)
-                is_record = record in self.records or record == "?"
-                if is_record and not _is_copied(function, owner):
-                    self._write(function, record, name, target.line, how)
+                if not _is_copied(function, owner):
+                    for record in self._code.classes_of(owner) & {*self.records, "?"}:
+                        self._write(function, record, name, target.line, how)
             case _:
                 pass
 
@@ -203,41 +200,58 @@ class Writers:
     # --- what an expression stands for -------------------------------------------------------
 
     def _origins(
-        self, function: Function, expression: nodes.Expression, depth: int = 0
+        self,
+        function: Function,
+        expression: nodes.Expression,
+        depth: int = 0,
+        *,
+        is_element: bool = False,
     ) -> Iterator[_Origin]:
-        """Yield what ``expression`` may stand for; nothing for a new object."""
+        """Yield what ``expression``, or each element of it, may stand for.
+
+        Nothing is yielded for a new object. A new list of old objects holds old objects.
+        """
         if depth > _MAX_DEPTH:
             return
-        record = self._code.class_of(expression)
-        follow = _parts(expression)
+        records = self._code.classes_of(expression) & self.records
+        follow = [*parts_of(expression), *(elements_of(expression) if is_element else ())]
         match expression:
             case nodes.NameExpr(name="self") if function.has_self:
                 yield _Origin(parameter=0)
             case nodes.MemberExpr(expr=nodes.NameExpr(name="self")) if function.has_self:
                 yield _Origin(parameter=0)
-            case _ if record in self.records:
+            case _ if records:
                 if not _is_copied(function, expression):
-                    yield _Origin(record)
+                    yield from map(_Origin, records)
                 return
             case nodes.MemberExpr(expr=owner, name=name):
-                owner_class = self._code.class_of(owner)
-                if owner_class in self.records and not _is_copied(function, owner):
-                    yield _Origin(owner_class, name)
-                follow += [owner] if owner_class not in self.records else []
+                owners = self._code.classes_of(owner) & self.records
+                if owners and not _is_copied(function, owner):
+                    yield from (_Origin(record, name) for record in owners)
+                follow += [] if owners else [Binding(owner, is_element)]
             case nodes.NameExpr(name=name):
                 follow += function.bindings.get(name, [])
                 if name in function.parameters:
                     yield _Origin(parameter=function.parameters.index(name))
             case nodes.CallExpr(callee=nodes.MemberExpr(name=name, expr=owner)) if name in VIEWS:
-                follow.append(owner)
-            case nodes.CallExpr() if (called := self._code.function_of(expression)) is not None:
-                for returned in called.returned:
-                    origins = self._origins(called, returned, depth + 1)
-                    yield from (each for each in origins if each.parameter < 0)
+                follow.append(Binding(owner, is_element))
+            case nodes.CallExpr():
+                yield from self._origins_of_call(expression, depth, is_element=is_element)
             case _:
                 pass
-        for each in follow:
-            yield from self._origins(function, each, depth + 1)
+        for value, is_part in follow:
+            yield from self._origins(function, value, depth + 1, is_element=is_part or is_element)
+
+    def _origins_of_call(
+        self, call: nodes.CallExpr, depth: int, *, is_element: bool
+    ) -> Iterator[_Origin]:
+        called = self._code.function_of(call)
+        if isinstance(call.callee, nodes.RefExpr) and call.callee.fullname == "builtins.getattr":
+            yield from map(_Origin, self._code.classes_of(call.args[0]) & self.records)
+        if called is not None:
+            for returned in called.returned:
+                origins = self._origins(called, returned, depth + 1, is_element=is_element)
+                yield from (each for each in origins if each.parameter < 0)
 
     # --- setters -----------------------------------------------------------------------------
 
@@ -245,11 +259,30 @@ class Writers:
         for caller in self._code.functions.values():
             for call in walk(caller.tree.body):
                 called = self._code.function_of(call) if isinstance(call, nodes.CallExpr) else None
-                if called is None or called.module == caller.module or not _only_stores(called):
+                if called is None or called.module == caller.module:
                     continue
                 how = f"{called.tree.name}(), which only stores its arguments"
-                for write in self._writes.get(called.name, ()):
+                for write in self._stored_by(called):
                     yield Write(write.record, write.field, caller.module, call.line, how)
+
+    def _stored_by(self, function: Function, depth: int = 0) -> set[Write]:
+        """Return the writes of a function that does nothing but store its arguments."""
+        body = function.tree.body.body
+        stored: set[Write] = set()
+        for statement in body[1:] if function.tree.docstring else body:
+            match statement:
+                case nodes.ExpressionStmt(expr=nodes.CallExpr(args=arguments) as call) if (
+                    (called := self._code.function_of(call)) is not None
+                    and depth < _MAX_DEPTH
+                    and _are_parameters(function, arguments)
+                    and (forwarded := self._stored_by(called, depth + 1))
+                ):
+                    stored |= forwarded
+                case _ if _stores(function, statement):
+                    stored |= self._writes.get(function.name, set())
+                case _:
+                    return set()
+        return stored
 
 
 def _is_copied(function: Function, expression: nodes.Expression) -> bool:
@@ -257,29 +290,20 @@ def _is_copied(function: Function, expression: nodes.Expression) -> bool:
     if not isinstance(expression, nodes.NameExpr):
         return False
     bound = function.bindings.get(expression.name, [])
-    return bool(bound) and all(is_copy(each) for each in bound)
+    return bool(bound) and all(is_copy(each.value) and not each.is_element for each in bound)
 
 
-def _parts(expression: nodes.Expression) -> list[nodes.Expression]:
-    """Return expressions that may be the value of ``expression``, or contain it."""
-    match expression:
-        case nodes.IndexExpr(base=base):
-            return [] if isinstance(expression.index, nodes.SliceExpr) else [base]
-        case nodes.ConditionalExpr(if_expr=yes, else_expr=no):
-            return [yes, no]
-        case nodes.OpExpr(op="or" | "and", left=left, right=right):
-            return [left, right]
-        case nodes.AssignmentExpr(value=value) | nodes.AwaitExpr(expr=value):
-            return [value]
-        case _:
-            return []
+def _changes_first_argument(callee: nodes.Expression) -> bool:
+    if isinstance(callee, nodes.MemberExpr) and callee.name in {"__delattr__", "__setattr__"}:
+        return True
+    return isinstance(callee, nodes.RefExpr) and callee.fullname in CHANGE_FIRST_ARGUMENT
 
 
-def _only_stores(function: Function) -> bool:
-    """Return whether the function does nothing but store its arguments."""
-    body = function.tree.body.body
-    statements = body[1:] if function.tree.docstring else body
-    return bool(statements) and all(_stores(function, each) for each in statements)
+def _only_reads(callee: nodes.Expression) -> bool:
+    """Return whether a function or method outside the code leaves its arguments as they are."""
+    if isinstance(callee, nodes.RefExpr) and callee.fullname in READERS:
+        return True
+    return isinstance(callee, nodes.MemberExpr) and callee.name in READING_METHODS
 
 
 def _stores(function: Function, statement: nodes.Statement) -> bool:
@@ -295,13 +319,15 @@ def _stores(function: Function, statement: nodes.Statement) -> bool:
             pass
         case _:
             return False
-    names = [each.name for each in values if isinstance(each, nodes.NameExpr)]
-    constants = {"None", "True", "False"}
-    return (
-        len(names) == len(values)
-        and set(names) <= {*function.parameters, *constants}
-        and not set(names) <= constants
-    )
+    return _are_parameters(function, values)
+
+
+def _are_parameters(function: Function, values: list[nodes.Expression]) -> bool:
+    """Return whether the values are parameters, or constants beside a parameter."""
+    names = {each.name for each in values if isinstance(each, nodes.NameExpr)}
+    others = names - {"None", "True", "False"}
+    is_plain = all(isinstance(each, nodes.NameExpr) for each in values)
+    return is_plain and bool(others) and others <= {*function.parameters}
 
 
 def main() -> int:
@@ -322,9 +348,9 @@ def main() -> int:
 
 
 def core_writers() -> Writers:
-    """Return the writes of the core's state."""
+    """Return the writes of the core's state, by all modules of the controller."""
     os.chdir(ROOT)  # mypy reads its settings relative to the present directory
-    code = TypedCode(["controller/core"], "pyproject.toml")
+    code = TypedCode(["controller"], "pyproject.toml")
     return Writers(code, f"{CORE}.state.cluster.ClusterState")
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mypy import build, nodes, types
 from mypy.config_parser import parse_config_file
@@ -17,6 +17,19 @@ from mypy.options import Options
 
 _REFERENCES: Final = frozenset({"node", "type", "types", "analyzed", "info"})
 """Attributes of syntax trees that lead to another place in the code."""
+
+ITERATORS: Final = frozenset(
+    f"builtins.{name}"
+    for name in ["enumerate", "filter", "iter", "list", "reversed", "sorted", "tuple", "zip"]
+)
+"""Functions that return a new iterable of the elements of their arguments."""
+
+
+class Binding(NamedTuple):
+    """A value of a local name: an expression, or each element of it."""
+
+    value: nodes.Expression
+    is_element: bool
 
 
 @dataclass(slots=True)
@@ -27,13 +40,13 @@ class Function:
         module: Full name of its module.
         tree: Its syntax tree.
         owner: Full name of its class; empty for a function of the module.
-        bindings: For each local name the expressions that it is bound to.
+        bindings: For each local name what it is bound to.
     """
 
     module: str
     tree: nodes.FuncDef
     owner: str
-    bindings: dict[str, list[nodes.Expression]] = field(default_factory=lambda: defaultdict(list))
+    bindings: dict[str, list[Binding]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def name(self) -> str:
@@ -131,16 +144,10 @@ class TypedCode:
             return own + [info for item in kind.args for info in self._classes_in(item)]
         return []
 
-    def class_of(self, expression: nodes.Expression) -> str:
-        """Return the full name of the expression's class; "?" for Any, "" for other types."""
-        kind = self._types.get(expression)
-        kind = types.get_proper_type(kind) if kind is not None else None
-        if isinstance(kind, types.UnionType):
-            known = [item for item in kind.relevant_items() if isinstance(item, types.Instance)]
-            kind = known[0] if len(known) == 1 else None
-        if isinstance(kind, types.AnyType):
-            return "?"
-        return kind.type.fullname if isinstance(kind, types.Instance) else ""
+    def classes_of(self, expression: nodes.Expression) -> set[str]:
+        """Return the full names of the classes that the expression may have; "?" for Any."""
+        known = self._types.get(expression)
+        return set() if known is None else set(_class_names(known))
 
     def function_of(self, call: nodes.CallExpr) -> Function | None:
         """Return the called function, if it is one of the code."""
@@ -148,8 +155,8 @@ class TypedCode:
         if isinstance(callee, nodes.RefExpr) and callee.fullname in self.functions:
             return self.functions[callee.fullname]
         if isinstance(callee, nodes.MemberExpr):
-            info = self.classes.get(self.class_of(callee.expr))
-            for base in info.mro if info is not None else ():
+            infos = [self.classes[name] for name in self.classes_of(callee.expr) & {*self.classes}]
+            for base in (base for info in infos for base in info.mro):
                 if f"{base.fullname}.{callee.name}" in self.functions:
                     return self.functions[f"{base.fullname}.{callee.name}"]
         return None
@@ -165,6 +172,40 @@ def walk(node: object) -> Iterator[nodes.Node]:
         for name in (*getattr(node, "__match_args__", ()), "rvalue"):
             if name not in _REFERENCES:
                 yield from walk(getattr(node, name, None))
+
+
+def parts_of(expression: nodes.Expression) -> list[Binding]:
+    """Return expressions that may be the value of ``expression``, or contain it."""
+    match expression:
+        case nodes.IndexExpr(base=base):
+            return [] if isinstance(expression.index, nodes.SliceExpr) else [Binding(base, True)]
+        case nodes.ConditionalExpr(if_expr=yes, else_expr=no):
+            return [Binding(yes, False), Binding(no, False)]
+        case nodes.OpExpr(op="or" | "and", left=left, right=right):
+            return [Binding(left, False), Binding(right, False)]
+        case nodes.AssignmentExpr(value=value) | nodes.AwaitExpr(expr=value):
+            return [Binding(value, False)]
+        case nodes.CallExpr(callee=nodes.RefExpr(fullname="builtins.next"), args=args):
+            return [Binding(each, True) for each in args]
+        case _:
+            return []
+
+
+def elements_of(expression: nodes.Expression) -> list[Binding]:
+    """Return expressions that may be an element of ``expression``, or contain one."""
+    match expression:
+        case nodes.TupleExpr(items=items) | nodes.ListExpr(items=items):
+            return [Binding(each, False) for each in items]
+        case nodes.DictExpr(items=pairs):
+            return [Binding(value, False) for _, value in pairs]
+        case nodes.ListComprehension(generator=generator):
+            return [Binding(generator.left_expr, False)]
+        case nodes.GeneratorExpr(left_expr=value):
+            return [Binding(value, False)]
+        case nodes.CallExpr(callee=nodes.RefExpr(fullname=name), args=args) if name in ITERATORS:
+            return [Binding(each, True) for each in args]
+        case _:
+            return []
 
 
 def is_copy(expression: nodes.Expression) -> bool:
@@ -186,26 +227,48 @@ def _bind(function: Function) -> None:
             case nodes.AssignmentExpr(target=target, value=value):
                 _bind_one(function, target, value)
             case nodes.ForStmt(index=target, expr=value):
-                _bind_one(function, target, value)
+                _bind_one(function, target, value, is_element=True)
             case nodes.GeneratorExpr() | nodes.DictionaryComprehension():
                 for index, sequence in zip(node.indices, node.sequences, strict=True):
-                    _bind_one(function, index, sequence)
+                    _bind_one(function, index, sequence, is_element=True)
             case _:
                 pass
 
 
-def _bind_one(function: Function, target: nodes.Expression, value: nodes.Expression) -> None:
+def _bind_one(
+    function: Function,
+    target: nodes.Expression,
+    value: nodes.Expression,
+    *,
+    is_element: bool = False,
+) -> None:
     match target:
         case nodes.NameExpr(name=name):
-            function.bindings[name].append(value)
-        case nodes.TupleExpr(items=items):
-            values = [value] * len(items)
-            if isinstance(value, nodes.TupleExpr) and len(value.items) == len(items):
-                values = value.items
-            for item, each in zip(items, values, strict=True):
-                _bind_one(function, item, each)
+            function.bindings[name].append(Binding(value, is_element))
+        case nodes.TupleExpr(items=items) | nodes.ListExpr(items=items):
+            is_pairwise = (
+                not is_element
+                and isinstance(value, nodes.TupleExpr)
+                and len(value.items) == len(items)
+            )
+            for index, item in enumerate(items):
+                if is_pairwise and isinstance(value, nodes.TupleExpr):
+                    _bind_one(function, item, value.items[index])
+                else:
+                    _bind_one(function, item, value, is_element=True)
         case _:
             pass
+
+
+def _class_names(kind: types.Type) -> Iterator[str]:
+    kind = types.get_proper_type(kind)
+    if isinstance(kind, types.UnionType):
+        for item in kind.relevant_items():
+            yield from _class_names(item)
+    elif isinstance(kind, types.Instance):
+        yield kind.type.fullname
+    elif isinstance(kind, types.AnyType):
+        yield "?"
 
 
 def _is_frozen(info: nodes.TypeInfo) -> bool:

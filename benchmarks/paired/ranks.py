@@ -16,7 +16,7 @@ import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
 from nodeagent.rank.groups.device_shim import prepare_device
-from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.parallel_groups import ParallelGroups
 from nodeagent.rank.groups.rank_place import Place
 from profiles.layout import Layout
 
@@ -28,7 +28,7 @@ class Seat:
     """Where a rank runs: its place in the layout, its groups, and a store that all ranks share."""
 
     place: Place
-    groups: Groups
+    groups: ParallelGroups
     store: Any
 
 
@@ -71,7 +71,7 @@ def take_seat(layout: Layout, global_rank: int, seed: int, store_path: Path) -> 
     warnings.simplefilter("ignore")
     place = Place(global_rank, layout, prepare_device("gloo", 0, seed))
     store = distributed.__dict__["FileStore"](str(store_path), layout.num_workers)
-    groups = Groups(store, place, "gloo")
+    groups = ParallelGroups(store, place, "gloo")
     groups.form()
     return Seat(place, groups, store)
 

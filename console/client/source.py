@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Protocol
 
-from console.viewmodel.reducer import Event, Received
+from console.viewmodel.reducer import ConsoleEvent, Received
 from controller.api.wire import Command, Reply, Snapshot
 
 
@@ -19,22 +19,22 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+        self._events: deque[ConsoleEvent] = deque()
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ConsoleEvent) -> None:
         """Add an event, replacing the newest one if both are snapshots."""
         if self._events and _is_snapshot(event) and _is_snapshot(self._events[-1]):
             self._events.pop()
         self._events.append(event)
 
-    def drain(self) -> list[Event]:
+    def drain(self) -> list[ConsoleEvent]:
         """Return and forget all events, oldest first."""
         events = list(self._events)
         self._events.clear()
         return events
 
 
-def _is_snapshot(event: Event) -> bool:
+def _is_snapshot(event: ConsoleEvent) -> bool:
     return isinstance(event, Received) and isinstance(event.message, Snapshot)
 
 

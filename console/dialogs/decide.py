@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from textual import events
 
-from console.dialogs.frame import Dialog, Question
+from console.dialogs.frame import Dialog, QuestionDialog
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span
@@ -30,7 +30,7 @@ def why_changed(state: State, plan: PlanView) -> str:
     return ""
 
 
-class ApproveDialog(Question[bool]):
+class ApproveDialog(QuestionDialog[bool]):
     """Shows the effects of a plan and asks for ``y``, Enter. True: approve."""
 
     def __init__(

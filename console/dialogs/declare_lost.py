@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from console.dialogs.frame import Question
+from console.dialogs.frame import QuestionDialog
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span, wrap
@@ -11,7 +11,7 @@ from console.widgets.appearance import Appearance
 from controller.api.views import NodeView
 
 
-class DeclareLostDialog(Question[bool]):
+class DeclareLostDialog(QuestionDialog[bool]):
     """Shows the node's note and the effect of its loss. True: the node is lost."""
 
     def __init__(

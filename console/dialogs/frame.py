@@ -114,7 +114,7 @@ class Dialog(ModalScreen[ScreenResultType], ShowsState):
         event.stop()
 
 
-class Question(Dialog[ScreenResultType]):
+class QuestionDialog(Dialog[ScreenResultType]):
     """A dialog that is accepted by ``y`` and then Enter, and refused by anything else.
 
     It freezes, with a banner, as soon as ``why_frozen`` finds a reason.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from console.dialogs.frame import Dialog, Question
+from console.dialogs.frame import Dialog, QuestionDialog
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.numbers import plural
@@ -71,7 +71,7 @@ class TransitionDialog(Dialog[None]):
             self.finish(None)
 
 
-class QuitDialog(Question[bool]):
+class QuitDialog(QuestionDialog[bool]):
     """Asks before a demo that this console owns is ended. True: quit."""
 
     def why_frozen(self) -> str:

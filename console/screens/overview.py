@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
-from console.viewmodel.panel_places import WIDE, Box, Need, arrange, is_too_small, shares_space
+from console.viewmodel.panel_places import WIDE, Need, PanelBox, arrange, is_too_small, shares_space
 from console.viewmodel.panels.incidents_panel import incident_table
 from console.viewmodel.panels.nodes_panel import node_table
 from console.viewmodel.panels.plan_panel import decision_line, plan_lines
@@ -51,7 +51,7 @@ class Overview(ConsoleScreen):
         self._hints = hints
         self._state = State()
         self._is_plan_first = True
-        self._boxes: dict[str, Box] = {}
+        self._boxes: dict[str, PanelBox] = {}
 
     @override
     def allows(self, command_id: str) -> bool:
@@ -125,7 +125,7 @@ class Overview(ConsoleScreen):
             and self._state.now - activity.changed_at < FRESH_S,
         )
 
-    def _place(self, boxes: dict[str, Box]) -> None:
+    def _place(self, boxes: dict[str, PanelBox]) -> None:
         if boxes == self._boxes:
             return
         self._boxes = boxes
@@ -135,7 +135,7 @@ class Overview(ConsoleScreen):
             self.query_one("#nodes").focus()
 
 
-def _put(widget: Widget, box: Box) -> None:
+def _put(widget: Widget, box: PanelBox) -> None:
     widget.display = box.height > 0 and box.width > 0
     widget.styles.offset = (box.x, box.y)
     widget.styles.width = max(1, box.width)

@@ -15,7 +15,7 @@ ROOMY: Final = 32
 """From this height on, panels are set apart by a blank row."""
 
 
-class Box(NamedTuple):
+class PanelBox(NamedTuple):
     """A place on the terminal; a height of 0 hides the panel."""
 
     x: int
@@ -43,25 +43,25 @@ def is_too_small(width: int, height: int) -> bool:
     return width < LEAST_WIDTH or height < LEAST_HEIGHT
 
 
-def arrange(width: int, height: int, need: Need) -> dict[str, Box]:
+def arrange(width: int, height: int, need: Need) -> dict[str, PanelBox]:
     """Return a box for each panel. Boxes never overlap and lie inside the terminal."""
-    boxes = {"status": Box(0, 0, width, 1), "keys": Box(0, height - 1, width, 1)}
+    boxes = {"status": PanelBox(0, 0, width, 1), "keys": PanelBox(0, height - 1, width, 1)}
     bottom = height - 1
     for name in _footer(height, need):
         bottom -= 1
-        boxes[name] = Box(0, bottom, width, 1)
+        boxes[name] = PanelBox(0, bottom, width, 1)
     gap = 1 if height >= ROOMY else 0
     top = 1
     body = bottom - top
     tasks = min(1 + need.tasks, max(2, body // 4))
     nodes = min(1 + need.nodes, max(2, body * 2 // 5))
     for name, rows in (("nodes", nodes), ("tasks", tasks)):
-        boxes[name] = Box(0, top, width, rows)
+        boxes[name] = PanelBox(0, top, width, rows)
         top += rows + gap
-    lower = Box(0, top, width, bottom - top)
+    lower = PanelBox(0, top, width, bottom - top)
     split = _beside if width >= WIDE else _stacked
     boxes |= split(lower, need, gap)
-    return {name: boxes.get(name, Box(0, 0, 0, 0)) for name in _PANELS}
+    return {name: boxes.get(name, PanelBox(0, 0, 0, 0)) for name in _PANELS}
 
 
 _PANELS: Final = (
@@ -89,46 +89,46 @@ def shares_space(width: int, height: int, need: Need) -> bool:
     return need.plan > 0 and 0 in (boxes["plan"].height, boxes["incidents"].height)
 
 
-def _beside(box: Box, need: Need, gap: int) -> dict[str, Box]:
+def _beside(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:
     left = box.width * 56 // 100
-    column = Box(box.x, box.y, left, box.height)
+    column = PanelBox(box.x, box.y, left, box.height)
     boxes = _plan_and_incidents(column, need, gap)
-    boxes["events"] = Box(box.x + left + 1, box.y, box.width - left - 1, box.height)
+    boxes["events"] = PanelBox(box.x + left + 1, box.y, box.width - left - 1, box.height)
     if not need.plan:
         boxes["incidents"] = column
     return boxes
 
 
-def _stacked(box: Box, need: Need, gap: int) -> dict[str, Box]:
+def _stacked(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:
     """Events keep at least a third of the rows, except where that leaves a plan unreadable."""
     if need.plan and need.is_plan_first and box.height < 6:
         return _plan_and_incidents(box, need, gap)
     most = box.height * 2 // 3 if need.plan else box.height // 2
-    upper = Box(box.x, box.y, box.width, most)
+    upper = PanelBox(box.x, box.y, box.width, most)
     boxes = _plan_and_incidents(upper, need, gap)
     used = max((part.y + part.height for part in boxes.values() if part.height), default=box.y)
     top = used + gap
-    boxes["events"] = Box(box.x, top, box.width, box.y + box.height - top)
+    boxes["events"] = PanelBox(box.x, top, box.width, box.y + box.height - top)
     return boxes
 
 
-def _plan_and_incidents(box: Box, need: Need, gap: int) -> dict[str, Box]:
+def _plan_and_incidents(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:
     x, y, width, height = box
     incidents = 1 + max(1, need.incidents)
     if not need.plan:
-        return {"incidents": Box(x, y, width, min(incidents, height))}
+        return {"incidents": PanelBox(x, y, width, min(incidents, height))}
     plan = min(1 + need.plan, height)
     left = height - plan - gap
     if left >= 3:
-        below = Box(x, y + plan + gap, width, min(incidents, left))
-        return {"plan": Box(x, y, width, plan), "incidents": below}
+        below = PanelBox(x, y + plan + gap, width, min(incidents, left))
+        return {"plan": PanelBox(x, y, width, plan), "incidents": below}
     if height >= 13:
         # Both, at the price of the plan's last lines.
         plan = height - gap - 4
         return {
-            "plan": Box(x, y, width, plan),
-            "incidents": Box(x, y + plan + gap, width, 4),
+            "plan": PanelBox(x, y, width, plan),
+            "incidents": PanelBox(x, y + plan + gap, width, 4),
         }
     if need.is_plan_first:
-        return {"plan": Box(x, y, width, plan)}
-    return {"incidents": Box(x, y, width, min(incidents, height))}
+        return {"plan": PanelBox(x, y, width, plan)}
+    return {"incidents": PanelBox(x, y, width, min(incidents, height))}

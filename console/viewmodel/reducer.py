@@ -98,7 +98,7 @@ class ActionBlocked:
     reason: str
 
 
-Event = (
+ConsoleEvent = (
     Received
     | LinkChanged
     | DemoOutput
@@ -111,7 +111,7 @@ Event = (
 )
 
 
-def reduce(state: State, event: Event) -> State:
+def reduce(state: State, event: ConsoleEvent) -> State:
     """Return the state after ``event``. Total: no event is refused, none raises."""
     match event:
         case Received(at, message):

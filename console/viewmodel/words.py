@@ -12,20 +12,20 @@ from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import TASK_TONES, Cell, Tone, span
 from controller.api.views import IncidentState, LogLevel, NodeCondition, PlanState, TaskPhase
 
-Word = tuple[str, str, Tone]
+StateWord = tuple[str, str, Tone]
 """Name of the sign in ``Glyphs``, the word, the tone."""
 
-NODE_WORDS: Final[Mapping[NodeCondition, Word]] = {
+NODE_WORDS: Final[Mapping[NodeCondition, StateWord]] = {
     NodeCondition.EXPECTED: ("idle", "expected", Tone.DIM),
     NodeCondition.HEALTHY: ("ok", "healthy", Tone.GOOD),
     NodeCondition.UNREACHABLE: ("ask", "unreachable", Tone.WARN),
     NodeCondition.LOST: ("bad", "lost", Tone.BAD),
 }
 
-ISOLATED_WORD: Final[Word] = ("held", "isolated", Tone.BAD)
+ISOLATED_WORD: Final[StateWord] = ("held", "isolated", Tone.BAD)
 """Instead of the condition, for a node in contact that is out of service."""
 
-TASK_WORDS: Final[Mapping[TaskPhase, Word]] = {
+TASK_WORDS: Final[Mapping[TaskPhase, StateWord]] = {
     TaskPhase.WAITING: ("idle", "waiting", Tone.BUSY),
     TaskPhase.STARTING: ("busy", "starting", Tone.BUSY),
     TaskPhase.RUNNING: ("ok", "running", Tone.GOOD),
@@ -36,7 +36,7 @@ TASK_WORDS: Final[Mapping[TaskPhase, Word]] = {
     TaskPhase.FINISHED: ("done", "finished", Tone.GOOD),
 }
 
-INCIDENT_WORDS: Final[Mapping[IncidentState, Word]] = {
+INCIDENT_WORDS: Final[Mapping[IncidentState, StateWord]] = {
     IncidentState.DETECTED: ("warn", "detected", Tone.WARN),
     IncidentState.DECIDED: ("ask", "decided", Tone.WARN),
     IncidentState.ACTING: ("busy", "acting", Tone.BUSY),
@@ -44,7 +44,7 @@ INCIDENT_WORDS: Final[Mapping[IncidentState, Word]] = {
     IncidentState.HELD: ("held", "held", Tone.BAD),
 }
 
-PLAN_WORDS: Final[Mapping[PlanState, Word]] = {
+PLAN_WORDS: Final[Mapping[PlanState, StateWord]] = {
     PlanState.PENDING: ("warn", "waits", Tone.WARN),
     PlanState.APPROVED: ("busy", "approved", Tone.BUSY),
     PlanState.APPLIED: ("done", "applied", Tone.GOOD),
@@ -52,7 +52,7 @@ PLAN_WORDS: Final[Mapping[PlanState, Word]] = {
     PlanState.SUPERSEDED: ("idle", "superseded", Tone.DIM),
 }
 
-LEVEL_WORDS: Final[Mapping[LogLevel, Word]] = {
+LEVEL_WORDS: Final[Mapping[LogLevel, StateWord]] = {
     LogLevel.INFO: ("dot", "info", Tone.PLAIN),
     LogLevel.GOOD: ("done", "good", Tone.GOOD),
     LogLevel.WARNING: ("warn", "warning", Tone.WARN),
@@ -60,7 +60,7 @@ LEVEL_WORDS: Final[Mapping[LogLevel, Word]] = {
     LogLevel.DRILL: ("drill", "drill", Tone.DRILL),
 }
 
-ACTION_WORDS: Final[Mapping[ActionPhase, Word]] = {
+ACTION_WORDS: Final[Mapping[ActionPhase, StateWord]] = {
     ActionPhase.SENT: ("busy", "sent", Tone.BUSY),
     ActionPhase.ACCEPTED: ("busy", "accepted", Tone.BUSY),
     ActionPhase.DONE: ("done", "done", Tone.GOOD),
@@ -75,7 +75,7 @@ SEVERITY_TONES: Final[Mapping[str, Tone]] = {
 }
 
 
-def marked(word: Word, glyphs: Glyphs) -> Cell:
+def marked(word: StateWord, glyphs: Glyphs) -> Cell:
     """Return sign and word in the word's tone."""
     sign, text, tone = word
     return (span(f"{getattr(glyphs, sign)} {text}", tone),)

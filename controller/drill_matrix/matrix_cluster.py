@@ -30,8 +30,8 @@ from controller.drill_matrix.readiness import (
 )
 from controller.drill_matrix.recorder import DrillRecorder
 from controller.drill_matrix.row import (
-    DrillTarget,
     MatrixRow,
+    RowTarget,
     observation_of_incidents,
     observation_without_incident,
 )
@@ -186,32 +186,30 @@ class MatrixCluster:
             observed = observation_without_incident(drill, target, notices, stalled=stalled)
         return MatrixRow(drill, target, observed, self._recorder.notes(mark), average_s)
 
-    def _target(self, drill: Drill) -> DrillTarget:
+    def _target(self, drill: Drill) -> RowTarget:
         """Choose the rank of the first task, or the node with ranks, that was hit longest ago."""
         tasks = list(self._session.state.tasks.values())
         if drill.target == "rank":
             name, ranks = tasks[0].spec.task, tasks[0].living_ranks
             places = [
-                DrillTarget(ranks[number].worker.node, name, number) for number in sorted(ranks)
+                RowTarget(ranks[number].worker.node, name, number) for number in sorted(ranks)
             ]
         else:
-            places = [
-                DrillTarget(node) for node in sorted({n for task in tasks for n in task.nodes})
-            ]
+            places = [RowTarget(node) for node in sorted({n for task in tasks for n in task.nodes})]
         return min(places, key=self._last_hit_at)
 
-    def _last_hit_at(self, place: DrillTarget) -> tuple[float, float]:
+    def _last_hit_at(self, place: RowTarget) -> tuple[float, float]:
         never = -math.inf
         return self._last_hit.get(place.node, never), self._last_hit.get(place.name, never)
 
-    async def _wait_for_quiet(self, place: DrillTarget, drill: Drill) -> None:
+    async def _wait_for_quiet(self, place: RowTarget, drill: Drill) -> None:
         """Wait until the drill can't be merged with the last fault of the node or the network."""
         until = self._last_hit.get(place.node, -math.inf) + _REST_S
         if drill.expected.is_network:
             until = max(until, self._last_network + _NETWORK_REST_S)
         await self._wait_until(lambda: self._clock.now() >= until, _NETWORK_REST_S)
 
-    async def _watch(self, drill: Drill, target: DrillTarget, known: set[str], mark: int) -> None:
+    async def _watch(self, drill: Drill, target: RowTarget, known: set[str], mark: int) -> None:
         """Return when the drill's incident has ended, or when training has visibly continued."""
         if drill.expected.severity == "none":
             await self._watch_unharmed(drill, target, known, mark)
@@ -223,7 +221,7 @@ class MatrixCluster:
             await self._wait_until(lambda: not self._has_open(drill, known), _OPEN_LIMIT_S)
 
     async def _watch_unharmed(
-        self, drill: Drill, target: DrillTarget, known: set[str], mark: int
+        self, drill: Drill, target: RowTarget, known: set[str], mark: int
     ) -> None:
         since = iterations(self._session.state)
         carried_out_at = self._recorder.carried_out_at(mark) or self._clock.now()

@@ -21,7 +21,7 @@ _METHOD_BY_NOTICE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class DrillTarget:
+class RowTarget:
     """The rank or node that a drill hits; for a node ``global_rank`` is None."""
 
     node: NodeId
@@ -93,7 +93,7 @@ class MatrixRow:
     """
 
     drill: Drill
-    target: DrillTarget
+    target: RowTarget
     observed: DrillObservation
     notes: tuple[str, ...] = ()
     average_s: float | None = None
@@ -169,7 +169,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def observation_of_incidents(
-    drill: Drill, target: DrillTarget, incidents: Sequence[IncidentView], carried_out_at: float
+    drill: Drill, target: RowTarget, incidents: Sequence[IncidentView], carried_out_at: float
 ) -> DrillObservation:
     """Return the observation of a drill that opened incidents, at least one.
 
@@ -194,7 +194,7 @@ def observation_of_incidents(
 
 
 def observation_without_incident(
-    drill: Drill, target: DrillTarget, notices: Sequence[Notice], *, stalled: str
+    drill: Drill, target: RowTarget, notices: Sequence[Notice], *, stalled: str
 ) -> DrillObservation:
     """Return the observation of a drill that opened no incident.
 
@@ -229,7 +229,7 @@ def observation_without_incident(
     )
 
 
-def _names(drill: Drill, target: DrillTarget, notice: Notice) -> bool:
+def _names(drill: Drill, target: RowTarget, notice: Notice) -> bool:
     if drill.expected.culprit == "none":
         return True
     if drill.expected.culprit == "node":
@@ -237,7 +237,7 @@ def _names(drill: Drill, target: DrillTarget, notice: Notice) -> bool:
     return (notice.task, notice.global_rank) == (target.task, target.global_rank)
 
 
-def _is_right(drill: Drill, target: DrillTarget, incident: IncidentView) -> bool:
+def _is_right(drill: Drill, target: RowTarget, incident: IncidentView) -> bool:
     match drill.expected.culprit:
         case "rank":
             return (incident.task, incident.rank) == (target.task, target.global_rank)

@@ -28,11 +28,11 @@ from controller.localcluster.process_tree import (
 from controller.localcluster.root_directory import RootDirectory
 from controller.localcluster.wakeup import SignalSocket
 from controller.localcluster.warden_orders import (
-    Action,
     Answer,
     CutMethod,
     MessageSocket,
     ServerCommand,
+    WardenAction,
     WardenOrder,
 )
 
@@ -63,11 +63,11 @@ class NodeHost:
         return Answer(number=order.number, host_pid=os.getpid(), server_pid=server_pid)
 
     def _do(self, order: WardenOrder) -> None:
-        if order.action is Action.CUT:
+        if order.action is WardenAction.CUT:
             self._cut()
             return
         self.end()
-        if order.action is Action.START and order.server is not None:
+        if order.action is WardenAction.START and order.server is not None:
             self._start(order.server)
 
     def _start(self, server: ServerCommand) -> None:

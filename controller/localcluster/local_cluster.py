@@ -38,7 +38,7 @@ from controller.localcluster.ssh.login import wait_until_serving
 from controller.localcluster.ssh.openssh import OpenSsh
 from controller.localcluster.ssh.ssh_server import SshServer, log_path
 from controller.localcluster.warden_link import WardenLink
-from controller.localcluster.warden_orders import Action, ServerCommand
+from controller.localcluster.warden_orders import ServerCommand, WardenAction
 from nodeagent.protocol.ids import NodeId
 
 __all__ = [
@@ -153,7 +153,7 @@ class LocalCluster:
         Raises:
             LocalClusterError: A process could not be killed, or the warden has ended.
         """
-        await self._link.order(Action.LOSE, self._find(node).node)
+        await self._link.order(WardenAction.LOSE, self._find(node).node)
 
     async def cut_connections(self, node: LocalNode | NodeId) -> None:
         """End the SSH sessions of ``node``; its listener and detached processes continue.
@@ -161,7 +161,7 @@ class LocalCluster:
         Raises:
             LocalClusterError: The warden has ended.
         """
-        await self._link.order(Action.CUT, self._find(node).node)
+        await self._link.order(WardenAction.CUT, self._find(node).node)
 
     async def unplug(self, node: LocalNode | NodeId) -> None:
         """Take the link of ``node`` down. No packet passes and no connection is reset.
@@ -171,7 +171,7 @@ class LocalCluster:
         Raises:
             LocalClusterError: The node has no network namespace, or the warden has ended.
         """
-        await self._link.order(Action.UNPLUG, self._find(node).node)
+        await self._link.order(WardenAction.UNPLUG, self._find(node).node)
 
     async def plug_in(self, node: LocalNode | NodeId) -> None:
         """Take the link of ``node`` up again.
@@ -179,7 +179,7 @@ class LocalCluster:
         Raises:
             LocalClusterError: The node has no network namespace, or the warden has ended.
         """
-        await self._link.order(Action.PLUG_IN, self._find(node).node)
+        await self._link.order(WardenAction.PLUG_IN, self._find(node).node)
 
     def freeze(self, node: LocalNode | NodeId, *, only_server: bool) -> None:
         """Freeze every process of ``node`` (SIGSTOP), or only its SSH server and sessions."""
@@ -302,7 +302,7 @@ class LocalCluster:
         """Start the server of ``node`` in an empty state directory; return its process."""
         command = self._commands[node.node]
         address = node.host if self.has_namespaces else ""
-        answer = await self._link.order(Action.START, node.node, command, address)
+        answer = await self._link.order(WardenAction.START, node.node, command, address)
         self._hosts[node.node] = find_process(answer.host_pid)
         self._servers[node.node] = find_process(answer.server_pid)
         return self._servers[node.node]

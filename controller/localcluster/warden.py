@@ -27,11 +27,11 @@ from controller.localcluster.process_tree import become_subreaper, kill_descenda
 from controller.localcluster.root_directory import RootDirectory
 from controller.localcluster.wakeup import SignalSocket
 from controller.localcluster.warden_orders import (
-    Action,
     Answer,
     Hello,
     MessageSocket,
     RootRequest,
+    WardenAction,
     WardenOrder,
 )
 
@@ -94,7 +94,7 @@ class Warden:
 
     def _carry_out(self, order: WardenOrder) -> Answer:
         try:
-            if order.action in (Action.UNPLUG, Action.PLUG_IN):
+            if order.action in (WardenAction.UNPLUG, WardenAction.PLUG_IN):
                 self._change_link(order)
                 return Answer(number=order.number)
             return self._forward(order)
@@ -104,19 +104,19 @@ class Warden:
     def _change_link(self, order: WardenOrder) -> None:
         if self._switch is None:
             raise NetworkError("the nodes share one network: start with network namespaces")
-        if order.action is Action.UNPLUG:
+        if order.action is WardenAction.UNPLUG:
             self._switch.unplug(order.node)
         else:
             self._switch.plug_in(order.node)
 
     def _forward(self, order: WardenOrder) -> Answer:
         if order.node not in self._hosts:
-            if order.action is not Action.START:
+            if order.action is not WardenAction.START:
                 return Answer(number=order.number)  # without a host the node is lost already
             self._fork_host(order.node)
             if self._switch is not None:
                 self._connect(self._switch, order)
-        elif order.action is Action.START and self._switch is not None:
+        elif order.action is WardenAction.START and self._switch is not None:
             self._switch.plug_in(order.node)
         host = self._hosts[order.node]
         answer = host.receive_one(_HOST_ANSWER_LIMIT_S) if host.send(order) else None

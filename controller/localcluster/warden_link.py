@@ -20,11 +20,11 @@ from pydantic import BaseModel, TypeAdapter
 from controller.localcluster.cluster_errors import LocalClusterError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.warden_orders import (
-    Action,
     Answer,
     Hello,
     RootRequest,
     ServerCommand,
+    WardenAction,
     WardenOrder,
 )
 from nodeagent.process_tools.json_streams import LineChannel
@@ -83,7 +83,11 @@ class WardenLink:
                 await link._end()
 
     async def order(
-        self, action: Action, node: str, server: ServerCommand | None = None, address: str = ""
+        self,
+        action: WardenAction,
+        node: str,
+        server: ServerCommand | None = None,
+        address: str = "",
     ) -> Answer:
         """Send an order and return its answer; concurrent orders wait for each other.
 

@@ -15,7 +15,7 @@ from nodeagent.protocol.codec import Codec, MessageReader, encode
 _CHUNK_BYTES: Final = 65536
 
 
-class Action(StrEnum):
+class WardenAction(StrEnum):
     """The kinds of orders."""
 
     START = "start"
@@ -64,7 +64,7 @@ class WardenOrder(_Message):
     """
 
     number: int
-    action: Action
+    action: WardenAction
     node: str
     server: ServerCommand | None = None
     address: str = ""

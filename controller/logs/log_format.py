@@ -27,7 +27,7 @@ _MAX_CHARS: Final = 4000
 """A longer value is cut: clients and nodes choose some of them."""
 
 
-class Template(NamedTuple):
+class MessageTemplate(NamedTuple):
     """A template's sentence, and its pairs of key and conversion."""
 
     sentence: str
@@ -40,13 +40,13 @@ class Template(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def split_template(template: str) -> Template:
+def split_template(template: str) -> MessageTemplate:
     """Return the sentence and the pairs of a template. A template may have no pairs."""
     match = _PAIRS.fullmatch(template)
     if match is None:
-        return Template(template, ())
+        return MessageTemplate(template, ())
     pairs = tuple((key, spec) for key, spec in _PAIR.findall(match["pairs"]))
-    return Template(match["sentence"], pairs)
+    return MessageTemplate(match["sentence"], pairs)
 
 
 def message_and_fields(record: logging.LogRecord) -> tuple[str, dict[str, Value]]:

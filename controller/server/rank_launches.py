@@ -92,13 +92,13 @@ def _loops(
         worker, continues = placement[number], instruction.continues.get(number)
         own = {"global_rank": number, "worker": worker.slot, "continues": continues}
         yield worker.node, rank.model_copy(update=own)
-    reserve = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
+    spare = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
     for number, each in instruction.parked_spares.items():
         own = {"global_rank": number, "worker": each.worker.slot, "continues": each.continues}
-        yield each.worker.node, reserve.model_copy(update={**own, "prepares_for": each.stands_for})
+        yield each.worker.node, spare.model_copy(update={**own, "prepares_for": each.stands_for})
 
 
-def preparations(
+def spare_launches(
     instruction: PrepareSpares, program: TaskProgram, backend: Backend
 ) -> dict[NodeId, list[RankLaunch]]:
     """Return the spares that each node prepares. A command has none."""

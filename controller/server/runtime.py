@@ -35,7 +35,7 @@ from controller.server.rank_launches import (
     Backend,
     TaskProgram,
     measured_program,
-    preparations,
+    spare_launches,
     starts,
 )
 from controller.store.journal import Journal
@@ -126,7 +126,7 @@ class Runtime:
                     fleet.start_ranks(node, launches)
             case PrepareSpares():
                 program = self._programs[instruction.task]
-                prepared = preparations(instruction, program, self._backend)
+                prepared = spare_launches(instruction, program, self._backend)
                 for node, launches in prepared.items():
                     fleet.start_ranks(node, launches)
             case HaltRanks() | StopRanks() | InspectRanks():

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from nodeagent.protocol.findings import FindingSign, NodeFinding
 
-Key = tuple[FindingSign, str]
+ConditionKey = tuple[FindingSign, str]
 
 
 class LastingConditions:
@@ -18,9 +18,9 @@ class LastingConditions:
     def __init__(self, num_to_begin: int = 1, num_to_end: int = 1) -> None:
         self._num_to_begin = num_to_begin
         self._num_to_end = num_to_end
-        self._seen: dict[Key, int] = {}
-        self._reported: dict[Key, NodeFinding] = {}
-        self._num_missed: dict[Key, int] = {}
+        self._seen: dict[ConditionKey, int] = {}
+        self._reported: dict[ConditionKey, NodeFinding] = {}
+        self._num_missed: dict[ConditionKey, int] = {}
 
     def holds(self, sign: FindingSign, subject: str) -> bool:
         """Return whether the condition was reported and is not over."""
@@ -35,7 +35,7 @@ class LastingConditions:
             found: What holds at this look.
             unread: Subjects that could not be looked at. What was found there is not over.
         """
-        by_key: dict[Key, NodeFinding] = {(one.sign, one.subject): one for one in found}
+        by_key: dict[ConditionKey, NodeFinding] = {(one.sign, one.subject): one for one in found}
         self._seen = {key: self._seen.get(key, 0) + 1 for key in by_key}
         begun = [
             finding
@@ -52,7 +52,7 @@ class LastingConditions:
         self._reported |= {(finding.sign, finding.subject): finding for finding in begun}
         return begun + ended
 
-    def _end(self, key: Key) -> NodeFinding:
+    def _end(self, key: ConditionKey) -> NodeFinding:
         del self._num_missed[key]
         finding = self._reported.pop(key)
         return finding.model_copy(update={"is_over": True, "text": f"over: {finding.text}"})

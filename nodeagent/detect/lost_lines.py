@@ -2,7 +2,7 @@
 
 A reader that is too slow loses lines: the kernel's buffer wraps around, a file grows faster than it
 is read, the journal says itself what it has missed. A fault may have been among them, so the
-loss is reported: the first one at once, and then at most once a minute with the sum.
+loss is reported. The first loss is reported at once, further ones at most once a minute, as a sum.
 """
 
 import re

@@ -42,7 +42,7 @@ _MEMORY_STATE: Final = "of the node, and of the control groups of agent and rank
 _ALWAYS_WRITTEN: Final = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - looked at, not written
 
 ReadingT = TypeVar("ReadingT")
-Report = Callable[[NodeFinding], None]
+ReportFinding = Callable[[NodeFinding], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ScheduledProbe(Generic[ReadingT]):
     state: Callable[[], str]
     limit_s: float = LOOK_LIMIT_S
 
-    async def run(self, report: Report) -> None:
+    async def run(self, report: ReportFinding) -> None:
         """Look again and again."""
         thread: Blocking[ReadingT] = Blocking(f"{self.probe} probe")
         answers = LastingConditions()

@@ -28,13 +28,13 @@ from typing import Final, assert_never
 from nodeagent.outbox.outbox_records import (
     Acknowledged,
     Attached,
-    Halted,
     Mark,
     Marked,
     MarkScope,
     OutboxHead,
     OutboxRecord,
     Stored,
+    StoredHalt,
 )
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.findings import NodeFinding
@@ -48,8 +48,10 @@ MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 MAX_PROCESS_MARKS: Final = 2_048
 """Marks about single processes that are kept; the oldest concern processes that ended long ago."""
 
-_OF_RUN: Final = frozenset({MarkScope.START, MarkScope.FENCE, MarkScope.STOP, MarkScope.DRAIN})
-_OF_TASK: Final = frozenset({MarkScope.FENCE, MarkScope.STOP, MarkScope.DRAIN})
+_OF_RUN: Final = frozenset(
+    {MarkScope.START, MarkScope.FENCE, MarkScope.STOP, MarkScope.GRACEFUL_STOP}
+)
+_OF_TASK: Final = frozenset({MarkScope.FENCE, MarkScope.STOP, MarkScope.GRACEFUL_STOP})
 _ROUTINE: Final = (IterationCommitted, CheckpointSaved, NodeFinding)
 
 
@@ -113,7 +115,7 @@ class Outbox:
         """Return the record that raises ``mark``, or None if it is as high already."""
         return None if self.mark(mark.scope, mark.name) >= mark.value else Marked(mark=mark)
 
-    def request_halt(self, halt: HaltOrder) -> Halted | None:
+    def request_halt(self, halt: HaltOrder) -> StoredHalt | None:
         """Return the record of ``halt``, or None if it asks for nothing new.
 
         Halts of one generation add up, in whatever order they come: ranks that are broken stay so,
@@ -135,7 +137,7 @@ class Outbox:
             at_boundary=at_boundary,
             completes_copies=completes_copies,
         )
-        return None if whole == known else Halted(halt=whole)
+        return None if whole == known else StoredHalt(halt=whole)
 
     def acknowledge(self, seq: int) -> Acknowledged | None:
         """Return the record that drops the reports up to ``seq``, or None if none is held."""
@@ -173,7 +175,7 @@ class Outbox:
                     self._raise(record.mark)
             case Marked():
                 self._raise(record.mark)
-            case Halted():
+            case StoredHalt():
                 self._halts[record.halt.task] = record.halt
             case Acknowledged():
                 self._drop(seq for seq in list(self._reports) if seq <= record.seq)
@@ -207,7 +209,7 @@ class Outbox:
             OutboxHead(run_id=self.run_id, term=self.term, next_seq=self.next_seq, marks=marks)
         )
         for halt in self._halts.values():
-            yield encode(Halted(halt=halt))
+            yield encode(StoredHalt(halt=halt))
         for held in self._reports.values():
             yield encode(Stored(report=Report.model_validate_json(held.line)))
 

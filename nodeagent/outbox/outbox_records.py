@@ -37,7 +37,7 @@ class MarkScope(StrEnum):
     """task -> newest generation that was asked to start"""
     STOP = "stop"
     """task -> newest generation that was asked to stop"""
-    DRAIN = "drain"
+    GRACEFUL_STOP = "graceful_stop"
     """task -> newest generation that was asked to stop at an iteration boundary"""
 
 
@@ -80,7 +80,7 @@ class Marked(_Record):
     mark: Mark
 
 
-class Halted(_Record):
+class StoredHalt(_Record):
     """The task's generation shall park: all that was asked of it so far, taken together."""
 
     kind: Literal["halted"] = "halted"
@@ -108,5 +108,5 @@ class Attached(_Record):
 
 
 OutboxRecord = Annotated[
-    OutboxHead | Stored | Marked | Halted | Acknowledged | Attached, Field(discriminator="kind")
+    OutboxHead | Stored | Marked | StoredHalt | Acknowledged | Attached, Field(discriminator="kind")
 ]

@@ -8,8 +8,8 @@ core decides (``controller.core.rules.regroup.next_generation``), and every rank
 generation gets the same ``Resume``: the iteration is committed, finished from its partial results,
 or run again.
 
-Micro-batches are named by their index in the global batch, buckets by a digest of their parameters'
-names, ranks by their global rank in the generation of the record.
+The name of a micro-batch is its index in the global batch. The name of a bucket is a digest of its
+parameters' names. The name of a rank is its global rank in the generation of the record.
 """
 
 from typing import Literal

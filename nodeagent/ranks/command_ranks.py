@@ -1,9 +1,9 @@
 """What the agent does for ranks that are commands, which send no reports themselves.
 
-A command knows nothing of its agent. Its iterations are read from its log, in Megatron-LM's line;
-its exit with 0 means that it has finished; a stop is a SIGTERM; and where its generation is halted
-the agent says in its place that it holds nothing to continue with: the next generation begins with
-new processes, which ends this one.
+A command knows nothing of its agent. Its iterations are read from its log, in Megatron-LM's line.
+Its exit with 0 means that it has finished. A stop is a SIGTERM. If its generation is halted, the
+agent reports for it that it has no state to continue with. The next generation then begins with new
+processes, which ends this one.
 
 Lines are taken once, also where agents are replaced: how far a log was read is stored with the
 report of the last line in it. A program that has attached to the agent reports its iterations

@@ -270,7 +270,7 @@ class RankConnections:
         if rank.became is not None and rank.key != called:
             control.send_join(rank.became)
             self._repeat_halt(control, rank.key.task, rank.key.generation)
-        if self._outbox.outbox.mark(MarkScope.DRAIN, rank.key.task) >= rank.key.generation:
+        if self._outbox.outbox.mark(MarkScope.GRACEFUL_STOP, rank.key.task) >= rank.key.generation:
             control.channel.send(StopAtBoundary())
 
     def _repeat_halt(self, control: _Control, task: TaskId, generation: Generation) -> None:

@@ -5,8 +5,8 @@ pidfd names the process itself, so a signal can't reach a stranger that was give
 exit is stored before the rank's files are removed.
 
 A process may be ordered to become another rank. From that instant it has the new name here and on
-disk, whether or not it has received the order: the next agent sends it again, and its exit counts
-for the new rank.
+disk, and its exit counts for the new rank. If the agent ends before the process has the order, the
+next agent sends it again.
 
 How a process ended is found out in ``rank_exits``. Which ranks to kill or start is decided in
 ``supervisor``.

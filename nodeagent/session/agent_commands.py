@@ -56,9 +56,9 @@ NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
 END_LIMIT_S: Final = 5.0
 
-Command = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault
-Probe = Callable[[str, int, float], Awaitable[PeerAnswer]]
-Inspect = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
+AgentCommand = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault
+ProbePeer = Callable[[str, int, float], Awaitable[PeerAnswer]]
+InspectProcesses = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
 """Looks where ranks stand, with the limits of ``InspectOrder``."""
 
 
@@ -78,7 +78,7 @@ class AgentCommands:
         outbox: OutboxFile,
         spawn: Spawn,
     ) -> None:
-        self.on_inspect: Inspect = _look_at_nobody
+        self.on_inspect: InspectProcesses = _look_at_nobody
         self.on_done: Callable[[CommandDone], None] = lambda _done: None
         self._processes = processes
         self._hub = hub
@@ -95,7 +95,7 @@ class AgentCommands:
         self._running.clear()
         self._done.clear()
 
-    def submit(self, command: Command) -> None:
+    def submit(self, command: AgentCommand) -> None:
         """Carry out ``command`` in the background, unless it came before."""
         command_id = command.command_id
         if command_id in self._done:
@@ -112,7 +112,7 @@ class AgentCommands:
         await self._processes.end([rank.key for rank in ranks], END_LIMIT_S)
         await self._template.end()
 
-    async def _run(self, command: Command) -> None:
+    async def _run(self, command: AgentCommand) -> None:
         run_id = self._outbox.outbox.run_id
         # Stands for a failure of our own: the blanket handler around this logs it.
         done = CommandDone(command_id=command.command_id, error="the agent failed; see agent.log")
@@ -132,7 +132,7 @@ class AgentCommands:
             self._done.popitem(last=False)
         self.on_done(done)
 
-    async def _execute(self, command: Command) -> str:
+    async def _execute(self, command: AgentCommand) -> str:
         """Carry out ``command``; return the detail of its result."""
         match command:
             case StartRanksCommand():
@@ -253,7 +253,7 @@ class AgentCommands:
             return
         self._outbox.advance(MarkScope.STOP, order.task, order.generation)
         if order.is_graceful:
-            self._outbox.advance(MarkScope.DRAIN, order.task, order.generation)
+            self._outbox.advance(MarkScope.GRACEFUL_STOP, order.task, order.generation)
         to_stop = plan_stop(order.task, order.generation, self._processes.living())
         for rank in self._processes.living():
             if rank.key in to_stop:

@@ -31,8 +31,8 @@ from nodeagent.protocol.messages import (
     Welcome,
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
-from nodeagent.session.agent_commands import Command
-from nodeagent.session.local_queries import AgentStatus, Inspect, Leave
+from nodeagent.session.agent_commands import AgentCommand
+from nodeagent.session.local_queries import AgentStatus, AskStatus, Leave
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Services(Protocol):
             OSError: That can't be stored.
         """
 
-    def submit(self, command: Command) -> None:
+    def submit(self, command: AgentCommand) -> None:
         """Carry out a command; its result comes back through ``Gate.send``."""
 
     def reply(self, reply: StoreReply) -> None:
@@ -121,8 +121,8 @@ class Gate:
 
     async def _open(self, channel: LineChannel, line: bytes) -> None:
         opening = _decode(_Opening, line)
-        if opening.kind == "inspect":
-            _decode(Inspect, line)
+        if opening.kind == "ask_status":
+            _decode(AskStatus, line)
             channel.send(self._services.status())
         elif opening.kind == "leave":
             leave = _decode(Leave, line)

@@ -13,24 +13,24 @@ from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import RankStatus
 
 
-class _Inspection(BaseModel):
+class _LocalQuery(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Inspect(_Inspection):
+class AskStatus(_LocalQuery):
     """Ask for an ``AgentStatus``."""
 
-    kind: Literal["inspect"] = "inspect"
+    kind: Literal["ask_status"] = "ask_status"
 
 
-class Leave(_Inspection):
+class Leave(_LocalQuery):
     """Ask the agent to end, with or without its ranks and template; answered by ``AgentStatus``."""
 
     kind: Literal["leave"] = "leave"
     kill_ranks: bool
 
 
-class AgentStatus(_Inspection):
+class AgentStatus(_LocalQuery):
     """What an agent says about itself."""
 
     kind: Literal["agent_status"] = "agent_status"

@@ -8,11 +8,10 @@ notice.
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.faults.status import DetectionMethod
+from profiles.faults.status import Action, DetectionMethod
 from profiles.faults.status_table import default_statuses
 
-Target = Literal["rank", "node", "controller"]
-Action = Literal["none", "reattempt", "restart", "reconfigure"]
+TargetKind = Literal["rank", "node", "controller"]
 Culprit = Literal["rank", "node", "task", "none"]
 Ending = Literal["resolved", "held", "unharmed"]
 """``resolved``: cured, iterations are committed again. ``held``: the task waits for its operator.
@@ -91,7 +90,7 @@ class Drill:
     family: str
     title: str
     breaks: str
-    target: Target
+    target: TargetKind
     expected: Expectation
     needs: Needs = "process"
     option: tuple[str, str] | None = None

@@ -41,6 +41,9 @@ DetectionMethod = Literal[
 ]
 """How a fault is detected: the four methods of the paper."""
 
+Action = Literal["none", "reattempt", "restart", "reconfigure"]
+"""What cures a fault, from the cheapest. ``none``: an operator decides, or nothing is wrong."""
+
 MeasuredSign = Literal[
     "gpu_lost",  # the driver does not know the GPU any more
     "gpu_ecc",  # new uncorrectable memory errors

@@ -162,7 +162,7 @@ async def test_graceful_stop_reaches_a_rank_that_was_out_of_touch(node: AgentNod
     node.kill()
     # What a stop that was stored, and not yet passed on, leaves behind.
     with (node.state_dir / "outbox.jsonl").open("ab") as outbox:
-        for scope in (b"stop", b"drain"):
+        for scope in (b"stop", b"graceful_stop"):
             mark = b'{"scope":"%s","name":"gpt-a","value":1}' % scope
             outbox.write(b'{"kind":"marked","mark":%s}\n' % mark)
     await node.start()

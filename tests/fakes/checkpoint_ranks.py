@@ -26,7 +26,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.checkpoint import Checkpoints, saving
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.groups.device_shim import prepare_device
-from nodeagent.rank.groups.parallel_groups import Groups, data_parallel_group
+from nodeagent.rank.groups.parallel_groups import ParallelGroups, data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.program.gpt import build_model, build_optimizer
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
@@ -52,7 +52,7 @@ class _Rank:
         make_store: Any = distributed.__dict__["FileStore"]
         store: Any = make_store(str(out_dir / "store"), case.layout.num_workers)
         self._store = store
-        Groups(store, self._place, "gloo").form()
+        ParallelGroups(store, self._place, "gloo").form()
         self._model: Any = build_model(case.training.model, self._place, case.training.seed)
         self._optimizer: Any = build_optimizer(self._model, case.learning_rate)
         if case.is_sharded:

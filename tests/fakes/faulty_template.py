@@ -239,9 +239,9 @@ def _plant_around_it() -> None:
     )
     _wrap(saving, "write_part", after=_here("written"))
     _wrap(checkpoint_directory.CheckpointDirectory, "publish", before=_here("publishing"))
-    _wrap(parallel_groups.Groups, "_make", before=_here("forming"))
+    _wrap(parallel_groups.ParallelGroups, "_make", before=_here("forming"))
     _wrap(rendezvous_store.AgentStore, "set", after=_here("introduced"))
-    _wrap(parallel_groups.Groups, "form", after=_here("formed"))
+    _wrap(parallel_groups.ParallelGroups, "form", after=_here("formed"))
     rank_state._CHUNK_BYTES = _CHUNK_BYTES  # type: ignore[misc]
     shard_distribution._PIECE_BYTES = _CHUNK_BYTES  # type: ignore[misc]
     chunks = rank_state._chunks

@@ -23,7 +23,7 @@ from torch import distributed  # noqa: TID253
 
 from nodeagent.protocol.regroup import even_shares
 from nodeagent.rank.groups.device_shim import prepare_device
-from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.parallel_groups import ParallelGroups
 from nodeagent.rank.groups.random_state import reseed
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.iteration.gradients import finalise_in_replica, squared_grad_norm
@@ -42,7 +42,7 @@ class _Rank:
         self._place = Place(global_rank, case.layout, device)
         files: Any = distributed
         store = files.FileStore(str(case.out_dir / "store"), case.layout.num_workers)
-        Groups(store, self._place, "gloo").form()
+        ParallelGroups(store, self._place, "gloo").form()
         self._micro_batches = MicroBatches(case.training, device)
         self._model: Any = self._build()
         self._optimizer: Any = build_optimizer(self._model, case.training.learning_rate)

@@ -39,7 +39,7 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.observations import Observation
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall
-from nodeagent.session.local_queries import AgentStatus, Inspect
+from nodeagent.session.local_queries import AgentStatus, AskStatus
 from tests.fakes.polling import PolledT
 
 REPOSITORY = Path(__file__).parents[2]
@@ -267,12 +267,12 @@ class AgentNode:
 
 async def status_of(state_dir: Path) -> AgentStatus:
     """Ask the agent in ``state_dir`` until it answers in time."""
-    return await until(lambda: ask_agent(state_dir, Inspect()), "an answer of the agent")
+    return await until(lambda: ask_agent(state_dir, AskStatus()), "an answer of the agent")
 
 
 def num_unacknowledged(state_dir: Path) -> int | None:
     """Return how many reports the agent keeps; None if it does not say so in time."""
-    status = ask_agent(state_dir, Inspect())
+    status = ask_agent(state_dir, AskStatus())
     return None if status is None else status.num_unacknowledged
 
 

@@ -40,7 +40,7 @@ from controller.core.lifecycle.fault_history import (
 from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s, settle_doubts
 from controller.core.lifecycle.rank_records import note_broken
 from controller.core.lifecycle.start_stop import stop
-from controller.core.rules.actions import Action, Handling
+from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
@@ -51,6 +51,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import HaltOverdue, SettleIncident
 from nodeagent.protocol.ids import NodeId
+from profiles.faults.status import Action
 
 
 def settle(turn: Turn, incident: Incident) -> None:

@@ -79,7 +79,7 @@ def handle(
         worker=worker,
         node=node.spec.node if node else None,
         last=last,
-        record=node.service.faults if node else (),
+        record=tuple(node.service.faults) if node else (),
         is_drill=was_staged,
         is_last_node=node is not None and _is_last(state, node.spec.node),
         has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),

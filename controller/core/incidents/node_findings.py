@@ -4,12 +4,12 @@ The words of the kernel and of tools are named by the catalogue of faults, toget
 same node said shortly before, since some faults take several lines to be understood. The status of
 a measurement is a column of the table of statuses (``measured_as``).
 
-What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the
-network are counted: training that continues is left alone until they come too often; what comes
-within ``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
-faults of ranks on the node, or is announced. A finding within ``Policy.correlation_s`` of
-an incident on its node is part of that incident, open or closed, and makes it worse where it names
-hardware. The one writer of ``Findings``.
+A finding that names broken hardware isolates the node, whether or not a rank has noticed. Faults of
+the network are counted: training that continues is left alone until they come too often. Network
+faults of a node within ``Policy.network_merge_s`` count as one, whether a probe or a rank noticed
+them. Every other finding explains faults of ranks on the node, or is announced. A finding within
+``Policy.correlation_s`` of an incident on its node is part of that incident, open or closed. It
+makes the incident worse if it names hardware. The one writer of ``Findings``.
 """
 
 from typing import Final

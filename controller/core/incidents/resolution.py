@@ -1,9 +1,9 @@
 """How training was taken up again after a fault, and when an incident is over.
 
 An incident is resolved when every task that the fault hit commits iterations again, in a newer
-generation and at its target; continuing with less is no cure yet. The cure is verified by an
-iteration that is back within its band (``controller.core.rules.pace``); a task that stays
-slower than before is called so after ``Policy.verify_iterations``. The one writer of ``Recovery``.
+generation and at its target. Continuing with less is no cure yet. An iteration that is back within
+its band (``controller.core.rules.pace``) verifies the cure. A task that stays slower than before is
+announced after ``Policy.verify_iterations``. The one writer of ``Recovery``.
 """
 
 from typing import Final

@@ -5,12 +5,13 @@ The one writer of ``FaultHistory``.
 
 from collections.abc import Collection, Sequence
 
-from controller.core.rules.actions import Action, Cure
+from controller.core.rules.actions import Cure
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import NodeId
+from profiles.faults.status import Action
 
 
 def count_recovery(task: TaskState) -> None:

@@ -1,11 +1,11 @@
 """Processes that wait beside their task, with their models, and join when it grows.
 
-Forking a process takes a moment and building a model may take long. So before a task is parked to
-continue with more workers, or on other workers, the processes that it will need there are started
-and build their models. Those of a replica that has lost a rank have theirs: while no plan says
-where the task is to be, or if it gives them a part there, they wait. When all needed processes
-wait, or have had time enough, the task is parked at the end of its iteration. They are then taken
-over like parked survivors that have no state.
+Forking a process takes a moment and building a model may take long. A task may be about to continue
+with more workers, or on other workers. Then the processes that it will need are started, and build
+their models, before it is parked. The processes of a replica that has lost a rank have models
+already. They wait while no plan says where the task is to be, or if the plan includes them. When
+all needed processes wait, or have had time enough, the task is parked at the end of its iteration.
+They are then taken over like parked survivors that have no state.
 
 They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
 costs nothing: its rank gets a new process when the generation begins. The one writer of ``Spares``.

@@ -89,7 +89,7 @@ def _limit_s(turn: Turn, task: TaskState) -> float:
 
 
 def take_timer(turn: Turn, task: TaskState, timer: IterationOverdue | InspectionOverdue) -> None:
-    """An iteration, or the reports on the ranks, are overdue."""
+    """The iteration, or the inspection, is overdue."""
     inspection = task.watch.inspection
     if isinstance(timer, IterationOverdue):
         is_done = task.has_all_iterations or any(rank.done for rank in task.ranks.values())

@@ -16,15 +16,13 @@ functions; ``controller.core.incidents.cures`` carries out the decisions.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from nodeagent.protocol.ids import NodeId
-from profiles.faults.status import Severity, Status
-
-Action = Literal["none", "reattempt", "restart", "reconfigure"]
+from profiles.faults.status import Action, Severity, Status
 
 _ACTION: Final[dict[Severity, Action]] = {
     Severity.NONE: "none",

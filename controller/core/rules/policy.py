@@ -42,8 +42,8 @@ class Policy:
             port answers and its tasks suffer.
         takeover_grace_s: No node is lost within this time after a controller has taken over,
             because each needs time to be reached.
-        uncorroborated_limit_s: If no node can show whether the tasks of an unreachable node train,
-            the node is lost, or the operator is asked, after this time.
+        uncorroborated_limit_s: After this time an unreachable node is lost, or the operator is
+            asked, if no other node can show whether its tasks train.
         asks_before_loss: Whether the operator is asked about such a node even with auto-heal.
             Without auto-heal, and while no other node is in contact, the operator is always asked.
         vanished_after_s: A rank that its node no longer lists counts as gone after this time, if no

@@ -126,7 +126,7 @@ class Unclaimed:
 
 
 @dataclass(slots=True)
-class Clock:
+class ClockOffset:
     """The node's wall clock, as its heartbeats show it. Written by ``nodes.node_clocks``."""
 
     ages_s: list[float] = field(default_factory=list)
@@ -145,7 +145,7 @@ class NodeState:
     inventory: Inventory = field(default_factory=Inventory)
     findings: Findings = field(default_factory=Findings)
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
-    clock: Clock = field(default_factory=Clock)
+    clock: ClockOffset = field(default_factory=ClockOffset)
 
     @property
     def is_in_service(self) -> bool:

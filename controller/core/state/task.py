@@ -43,8 +43,8 @@ class TaskSpec:
         num_micro_batches: Micro-batches of the global batch.
         is_sharded: Whether the optimizer state is sharded over the replicas.
         makes_copies: Whether its ranks make in-memory checkpoints.
-        is_command: Whether it is a program that knows nothing of Unicron: only its log shows its
-            iterations, if anything does, and it starts anew after every fault.
+        is_command: Whether it is a program that knows nothing of Unicron. Its iterations show in
+            its log, if at all, and it starts anew after every fault.
         start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
         stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
         hang_limit_s: An iteration that takes less is never overdue.

@@ -13,7 +13,7 @@ from controller.simulation.scenarios.scenario import Values
 from controller.simulation.world.event_sequence import EventSequence, SimulatedEvent
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.virtual_clock import VirtualClock
-from controller.simulation.world.worker_time import Activity, WorkerAccount, WorkerTimeLedger
+from controller.simulation.world.worker_time import WorkerAccount, WorkerActivity, WorkerTimeLedger
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class _Job:
     profile: Profile | None
     workers_by_node: dict[int, int]
     size: int = 0
-    activity: Activity = "waiting"
+    activity: WorkerActivity = "waiting"
     attempt: int = 0
     recompute_s: float = 0.0
     age_s: float | None = None
@@ -285,7 +285,7 @@ class _Static:
 
     # --- the account -------------------------------------------------------------------------
 
-    def _record(self, job: _Job, activity: Activity) -> None:
+    def _record(self, job: _Job, activity: WorkerActivity) -> None:
         job.activity = activity
         # A standby node beyond the cluster is not in the account.
         there = sum(

@@ -15,7 +15,7 @@ from profiles.layout import Layout
 _NOTHING_S: Final = 1e-6
 """More than the rounding error of times after millions of seconds."""
 
-Stage = Literal["forming", "training", "paused", "stalled", "parked", "over"]
+ModelledStage = Literal["forming", "training", "paused", "stalled", "parked", "over"]
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class ModelledGeneration:
 
     start: StartRanks
     profile: Profile
-    stage: Stage = "forming"
+    stage: ModelledStage = "forming"
     alive: dict[int, Worker] = field(default_factory=dict)
     stateful: set[int] = field(default_factory=set)
     spares: dict[int, Worker] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class ModelledGeneration:
         """F of its size, weighted FLOP/s."""
         return self.profile.task.weight * self.profile.table.interim_flops_per_s(self.num_workers)
 
-    def is_in(self, *stages: Stage) -> bool:
+    def is_in(self, *stages: ModelledStage) -> bool:
         """Return whether it is in one of these stages. Any instruction may change that."""
         return self.stage in stages
 

@@ -13,7 +13,7 @@ from controller.simulation.scenarios.estimated_tables import Profile
 from controller.simulation.scenarios.scenario import Values
 from controller.simulation.world.modelled_generation import ModelledGeneration
 from controller.simulation.world.virtual_clock import VirtualClock
-from controller.simulation.world.worker_time import Activity, WorkerTimeLedger
+from controller.simulation.world.worker_time import WorkerActivity, WorkerTimeLedger
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import AnyObservation
 
@@ -105,7 +105,7 @@ class ModelledNodes:
             ):
                 self.ledger.task(self.clock.now_s, name, "stopped", workers=0)
 
-    def record_activity(self, run: ModelledGeneration, activity: Activity) -> None:
+    def record_activity(self, run: ModelledGeneration, activity: WorkerActivity) -> None:
         """Write a generation's new activity into the ledger."""
         if self.runs.get(run.start.task) is not run:
             return

@@ -4,7 +4,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-Action = Callable[[], None]
+Callback = Callable[[], None]
 
 
 class VirtualClock:
@@ -13,13 +13,13 @@ class VirtualClock:
     def __init__(self) -> None:
         self.now_s = 0.0
         self._order = itertools.count()
-        self._queue: list[tuple[float, int, Action]] = []
+        self._queue: list[tuple[float, int, Callback]] = []
 
-    def at(self, at_s: float, action: Action) -> None:
+    def at(self, at_s: float, action: Callback) -> None:
         """Run ``action`` at ``at_s``, or now if that time has passed."""
         heapq.heappush(self._queue, (max(at_s, self.now_s), next(self._order), action))
 
-    def after(self, delay_s: float, action: Action) -> None:
+    def after(self, delay_s: float, action: Callback) -> None:
         """Run ``action`` after ``delay_s`` seconds."""
         self.at(self.now_s + delay_s, action)
 

@@ -7,7 +7,7 @@ GPU-hours of all activities sum up to all GPU-hours of the cluster.
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Activity = Literal[
+WorkerActivity = Literal[
     "training",
     "detection",
     "transition",
@@ -18,7 +18,7 @@ Activity = Literal[
     "repair",
     "stopped",
 ]
-ACTIVITIES: Final[tuple[Activity, ...]] = (
+ACTIVITIES: Final[tuple[WorkerActivity, ...]] = (
     "training", "detection", "transition", "recomputation", "manual", "slow", "waiting", "repair",
 )  # fmt: skip
 """
@@ -39,7 +39,7 @@ A task that a plan has stopped has the activity ``stopped`` and no worker.
 class _TaskActivity:
     """A task's present activity."""
 
-    activity: Activity = "waiting"
+    activity: WorkerActivity = "waiting"
     workers: int = 0
     waf: float = 0.0
     speed: float = 1.0
@@ -84,7 +84,7 @@ class WorkerTimeLedger:
         self,
         at_s: float,
         name: str,
-        activity: Activity,
+        activity: WorkerActivity,
         *,
         workers: int,
         waf: float = 0.0,
@@ -103,7 +103,7 @@ class WorkerTimeLedger:
         self._settle(at_s)
         self._tasks[name] = _TaskActivity(activity, workers, waf, speed)
 
-    def activity_of(self, name: str) -> Activity:
+    def activity_of(self, name: str) -> WorkerActivity:
         """Return a task's present activity."""
         return self._tasks[name].activity
 

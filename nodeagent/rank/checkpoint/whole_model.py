@@ -28,7 +28,7 @@ from megatron.core.optimizer import MegatronOptimizer
 from nodeagent.rank.checkpoint.manifest import CheckpointError
 from nodeagent.rank.tensors.tensor_boxes import boxes_of_run
 
-Tree = Any
+StateTree = Any
 """The result of Megatron's ``sharded_state_dict``: dicts and lists with sharded leaves."""
 
 SharedValues = Any
@@ -106,7 +106,7 @@ class WholeState:
     """The state of a rank: its blocks, and the tree of the optimizer."""
 
     blocks: list[Block] = field(default_factory=list)
-    optimizer: Tree = None
+    optimizer: StateTree = None
 
     @property
     def shared(self) -> SharedValues:
@@ -152,7 +152,7 @@ def whole_state(
     return state
 
 
-def _blocks(node: Tree) -> Iterable[Block]:
+def _blocks(node: StateTree) -> Iterable[Block]:
     match node:
         case dict():
             for value in node.values():
@@ -228,7 +228,7 @@ def _is_sharded(node: object) -> bool:
     return isinstance(node, (*kinds, LocalNonpersistentObject))
 
 
-def _shared(node: Tree, path: str) -> SharedValues:
+def _shared(node: StateTree, path: str) -> SharedValues:
     match node:
         case dict():
             shared = {str(key): _shared(value, f"{path}.{key}") for key, value in node.items()}
@@ -254,7 +254,7 @@ def _is_worth_storing(shared: SharedValues) -> bool:
     return shared is not _MISSING and shared != {}
 
 
-def _merged(node: Tree, stored: SharedValues, path: str) -> Tree:
+def _merged(node: StateTree, stored: SharedValues, path: str) -> StateTree:
     """Return ``node`` with local tensors for the sharded leaves and ``stored`` values elsewhere."""
     match node:
         case ShardedTensor() | ShardedTensorFactory() | ShardedObject() | FlatSlice():
@@ -289,7 +289,7 @@ def _merged_dict(node: dict[Any, Any], stored: SharedValues, path: str) -> dict[
     return merged | new
 
 
-def _decoded(stored: SharedValues) -> Tree:
+def _decoded(stored: SharedValues) -> StateTree:
     if isinstance(stored, dict):
         if _TENSOR in stored:
             return torch.tensor(stored["values"], dtype=getattr(torch, stored[_TENSOR]))

@@ -52,7 +52,7 @@ _KEPT: Final[list[ProcessGroup]] = []
 """Groups with an operation that never ends. Freeing them would block."""
 
 
-class Groups:
+class ParallelGroups:
     """The process groups of one generation. Any thread may call ``halt`` at any time."""
 
     def __init__(self, store: AgentStore, place: Place, backend: Literal["gloo", "nccl"]) -> None:

@@ -36,7 +36,7 @@ from nodeagent.rank.agent_link.rendezvous_store import AgentStore
 from nodeagent.rank.agent_link.training_stacks import dump_stacks_on_signal, read_own_standing
 from nodeagent.rank.groups.device_shim import prepare_device, use_device
 from nodeagent.rank.groups.halting import HaltedError, StuckWorkError
-from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.parallel_groups import ParallelGroups
 from nodeagent.rank.groups.placeholder_groups import placeholder_groups
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.process.failure_report import describe
@@ -101,7 +101,7 @@ class _Process:
         self._newest_halt = Generation(0)
         self._halted = threading.Event()
         self._place: Place | None = None
-        self._groups: Groups | None = None
+        self._groups: ParallelGroups | None = None
         self._formed_at_ns = 0
         self._has_stuck_work = False
         self._link.start()
@@ -232,10 +232,12 @@ class _Process:
         self._groups.leave(has_stuck_work=self._has_stuck_work)
         self._has_stuck_work = False
 
-    def _begin_generation(self, launch: RankLaunch, place: Place, store: AgentStore) -> Groups:
+    def _begin_generation(
+        self, launch: RankLaunch, place: Place, store: AgentStore
+    ) -> ParallelGroups:
         self._leave_generation()
         with self._lock:
-            self._groups = Groups(store, place, launch.backend)
+            self._groups = ParallelGroups(store, place, launch.backend)
             self._place = place
             self._generation = launch.generation
             self._formed_at_ns = time.time_ns()

@@ -24,7 +24,7 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from nodeagent.rank.checkpoint.manifest import CheckpointError
-from nodeagent.rank.checkpoint.whole_model import FlatSlice, Tree
+from nodeagent.rank.checkpoint.whole_model import FlatSlice, StateTree
 from nodeagent.rank.groups.halting import wait_unless_halted
 from nodeagent.rank.state.optimizers import (
     MOMENTS,
@@ -116,8 +116,8 @@ class ShardedOptimizer:
         return True
 
     def sharded_state_dict(
-        self, model: Tree, *, is_loading: bool, metadata: dict[str, Any] | None = None
-    ) -> Tree:
+        self, model: StateTree, *, is_loading: bool, metadata: dict[str, Any] | None = None
+    ) -> StateTree:
         """Return Megatron's description of the state, with this rank's runs as leaves."""
         if is_loading:
             self.materialise()
@@ -146,7 +146,7 @@ class ShardedOptimizer:
             ]
         return tree
 
-    def load_state_dict(self, tree: Tree) -> None:
+    def load_state_dict(self, tree: StateTree) -> None:
         """Take the values that are not in tensors of the model's shape.
 
         Runs are filled in place.
@@ -264,7 +264,7 @@ class ShardedOptimizer:
     def _type_of_run(self, parameter: torch.Tensor) -> torch.dtype:
         return torch.float32 if self._is_mixed else parameter.dtype
 
-    def _of_adam(self, tree: Tree) -> Tree:
+    def _of_adam(self, tree: StateTree) -> StateTree:
         return tree["optimizer"] if self._is_mixed else tree
 
     def _slice(self, number: int, name: str, leaf: object) -> FlatSlice:

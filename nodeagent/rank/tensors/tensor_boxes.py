@@ -8,11 +8,11 @@ per dimension plus one. Each box is consecutive in the run.
 from collections.abc import Iterator, Sequence
 from math import prod
 
-Box = tuple[tuple[int, ...], tuple[int, ...]]
+TensorBox = tuple[tuple[int, ...], tuple[int, ...]]
 """Offsets and sizes."""
 
 
-def boxes_of_run(size: Sequence[int], begin: int, end: int) -> Iterator[Box]:
+def boxes_of_run(size: Sequence[int], begin: int, end: int) -> Iterator[TensorBox]:
     """Yield the boxes of a tensor of ``size`` that hold its elements ``begin`` to ``end``.
 
     The boxes come in the order of the elements. ``end`` is excluded.
@@ -34,6 +34,6 @@ def boxes_of_run(size: Sequence[int], begin: int, end: int) -> Iterator[Box]:
     yield from _in_row(rest, last, 0, end - last * row)
 
 
-def _in_row(rest: tuple[int, ...], index: int, begin: int, end: int) -> Iterator[Box]:
+def _in_row(rest: tuple[int, ...], index: int, begin: int, end: int) -> Iterator[TensorBox]:
     for offsets, sizes in boxes_of_run(rest, begin, end):
         yield (index, *offsets), (1, *sizes)

@@ -13,7 +13,7 @@ from nodeagent.rank.agent_link.dependencies import Dependencies
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from nodeagent.rank.checkpoint import Checkpoints, MissedCheckpoint
 from nodeagent.rank.groups.halting import HaltedError
-from nodeagent.rank.groups.parallel_groups import Groups
+from nodeagent.rank.groups.parallel_groups import ParallelGroups
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.memory_checkpoints import MemoryCheckpoints, MissedCopy
@@ -33,7 +33,7 @@ class _Generation(NamedTuple):
 
     launch: RankLaunch
     place: Place
-    groups: Groups
+    groups: ParallelGroups
     store: AgentStore
     checkpoints: Checkpoints
 
@@ -59,7 +59,9 @@ class SavedState:
         """The task's checkpoints on disk."""
         return self._entered.checkpoints
 
-    def enter(self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore) -> None:
+    def enter(
+        self, launch: RankLaunch, place: Place, groups: ParallelGroups, store: AgentStore
+    ) -> None:
         """Join a generation whose groups are formed."""
         self.memory.enter(launch, place)
         if self._generation is None:

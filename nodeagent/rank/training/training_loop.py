@@ -22,7 +22,7 @@ from nodeagent.rank.agent_link.rendezvous_store import AgentStore
 from nodeagent.rank.agent_link.staged_faults import StagedFaults
 from nodeagent.rank.groups.group_rebinding import groups_by_role, rebind
 from nodeagent.rank.groups.halting import HaltedError
-from nodeagent.rank.groups.parallel_groups import Groups, data_parallel_group
+from nodeagent.rank.groups.parallel_groups import ParallelGroups, data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.iteration.iteration_phases import IterationHooks, Iterations, NonFiniteLossError
 from nodeagent.rank.iteration.ledger import Ledger
@@ -133,7 +133,7 @@ class Training:
         return self._iterations.reduction.abandon()
 
     def enter(
-        self, launch: RankLaunch, place: Place, groups: Groups, store: AgentStore
+        self, launch: RankLaunch, place: Place, groups: ParallelGroups, store: AgentStore
     ) -> StateSource:
         """Join a generation whose groups are formed; return where the state came from.
 

@@ -48,7 +48,7 @@ _LETTERS: Final = re.compile(r"[a-z]+")
 _OPEN_CATEGORIES: Final = frozenset({"CATEGORY_SPACE", "CATEGORY_NOT_WORD"})
 _Marked = frozenset[str]
 """Literals in which the edges of words are marked."""
-Tree = Any
+RegexTree = Any
 """A pattern that is parsed; what it is made of is the standard library's own affair."""
 _Argument = Any
 """What an operator of a parsed pattern holds: a number, a list or a tuple, as the parser likes."""
@@ -88,7 +88,7 @@ class Literal:
     sought: str
 
 
-def parsed(pattern: str) -> Tree:
+def parsed(pattern: str) -> RegexTree:
     """Return ``pattern`` as the standard library reads it.
 
     Raises:
@@ -97,7 +97,7 @@ def parsed(pattern: str) -> Tree:
     return _PARSER.parse(pattern)
 
 
-def needs_of(tree: Tree) -> tuple[frozenset[Literal], ...]:
+def needs_of(tree: RegexTree) -> tuple[frozenset[Literal], ...]:
     """Return every set of literals of which a match holds at least one, the rarest set first."""
     found = {
         frozenset(_literal(marked) for marked in candidates)
@@ -107,7 +107,7 @@ def needs_of(tree: Tree) -> tuple[frozenset[Literal], ...]:
     return tuple(sorted(found, key=_order))
 
 
-def needs_digit(tree: Tree) -> bool:
+def needs_digit(tree: RegexTree) -> bool:
     """Return whether every match holds a digit."""
     return any(_holds_digit(name, argument) for name, argument in _flat(tree))
 

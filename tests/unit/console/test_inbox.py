@@ -1,7 +1,7 @@
 """Between two ticks only the newest of several snapshots is kept, and nothing else is lost."""
 
 from console.client.source import Inbox
-from console.viewmodel.reducer import Event, Received, Ticked
+from console.viewmodel.reducer import ConsoleEvent, Received, Ticked
 from controller.api.wire import LogLines, Snapshot
 from tests.fakes import cluster_views
 
@@ -17,7 +17,7 @@ def test_a_snapshot_replaces_the_one_before_it() -> None:
 
 def test_order_is_kept_around_other_events() -> None:
     inbox = Inbox()
-    events: list[Event] = [
+    events: list[ConsoleEvent] = [
         Received(1.0, Snapshot(view=cluster_views.calm())),
         Received(1.1, LogLines(lines=cluster_views.log(2))),
         Received(1.2, Snapshot(view=cluster_views.waiting())),

@@ -307,11 +307,11 @@ def attach(world: World, name: NodeId) -> list[Instruction]:
 def test_a_node_has_time_to_be_reached_although_its_task_suffers(world: World) -> None:
     """A rank died meanwhile: its peer's report comes before its node does."""
     task = world.machine.state.tasks[A]
-    victim, witness = task.ranks[0], task.ranks[2]
-    assert victim.worker.node != witness.worker.node
+    victim, neighbour = task.ranks[0], task.ranks[2]
+    assert victim.worker.node != neighbour.worker.node
     world.now += 1000.0
     take_over(world)
-    attach(world, witness.worker.node)
+    attach(world, neighbour.worker.node)
     world.fail_collective(A, 2)
     for peer in world.nodes:
         if peer != victim.worker.node:
@@ -321,7 +321,7 @@ def test_a_node_has_time_to_be_reached_although_its_task_suffers(world: World) -
     node = world.machine.state.nodes[victim.worker.node]
     before = node.contact.condition
     world.now += 0.2
-    world.post(PeerProbed(victim.worker.node, witness.worker.node, "refused"))
+    world.post(PeerProbed(victim.worker.node, neighbour.worker.node, "refused"))
     assert (before, node.contact.condition) == (NodeCondition.UNREACHABLE, NodeCondition.LOST)
 
 

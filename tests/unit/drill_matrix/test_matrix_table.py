@@ -17,7 +17,7 @@ from controller.drill_matrix.matrix_table import (
     summary,
     write_section,
 )
-from controller.drill_matrix.row import DrillObservation, DrillTarget, MatrixRow
+from controller.drill_matrix.row import DrillObservation, MatrixRow, RowTarget
 from controller.drills.drill_arguments import DrillArgumentError
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
@@ -25,7 +25,7 @@ from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
 KILL = DRILL_BY_KIND["kill-rank"]
 GOOD = MatrixRow(
     KILL,
-    DrillTarget(NodeId("n1"), TaskId("gpt-a"), 1),
+    RowTarget(NodeId("n1"), TaskId("gpt-a"), 1),
     DrillObservation(
         "exited_abnormally",
         "SEV2",

@@ -4,16 +4,16 @@ import pytest
 
 from controller.api.views import IncidentState, IncidentView
 from controller.drill_matrix.row import (
-    DrillTarget,
     MatrixRow,
     Notice,
+    RowTarget,
     observation_of_incidents,
     observation_without_incident,
 )
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.drills.drill_catalogue import DRILL_BY_KIND
 
-TARGET = DrillTarget(NodeId("n1"), TaskId("gpt-a"), 1)
+TARGET = RowTarget(NodeId("n1"), TaskId("gpt-a"), 1)
 KILL = DRILL_BY_KIND["kill-rank"]
 
 
@@ -114,7 +114,7 @@ def test_a_node_at_fault_may_be_named_with_its_rank() -> None:
 
 
 def test_what_operators_are_told_counts_where_no_incident_is_expected() -> None:
-    drill, node = DRILL_BY_KIND["kill-agent"], DrillTarget(NodeId("n3"))
+    drill, node = DRILL_BY_KIND["kill-agent"], RowTarget(NodeId("n3"))
     told = Notice("unreachable", 0.5, None, "n3", None)
     assert MatrixRow(
         drill, node, observation_without_incident(drill, node, [told], stalled="")

@@ -5,11 +5,11 @@ import socket
 import pytest
 
 from controller.localcluster.warden_orders import (
-    Action,
     Answer,
     CutMethod,
     MessageSocket,
     ServerCommand,
+    WardenAction,
     WardenOrder,
 )
 
@@ -28,8 +28,8 @@ def answers(connection: socket.socket) -> MessageSocket[Answer]:
 @pytest.mark.parametrize(
     "order",
     [
-        WardenOrder(number=1, action=Action.START, node="n1", server=SERVER),
-        WardenOrder(number=2, action=Action.LOSE, node="n2"),
+        WardenOrder(number=1, action=WardenAction.START, node="n1", server=SERVER),
+        WardenOrder(number=2, action=WardenAction.LOSE, node="n2"),
     ],
 )
 def test_an_order_is_read_as_it_was_written(order: WardenOrder) -> None:
@@ -65,7 +65,7 @@ def test_the_end_of_the_other_side_is_none_and_sending_says_so() -> None:
         theirs.close()
         assert answers(ours).receive() is None
         assert answers(ours).receive_one(1) is None
-        assert not answers(ours).send(WardenOrder(number=1, action=Action.CUT, node="n1"))
+        assert not answers(ours).send(WardenOrder(number=1, action=WardenAction.CUT, node="n1"))
 
 
 def test_silence_ends_the_wait_for_a_message() -> None:

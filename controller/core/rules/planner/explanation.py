@@ -16,7 +16,7 @@ from nodeagent.protocol.ids import TaskId
 
 _NEAREST: Final = 3
 _FACTORS: Final = (0.01, 0.1, 0.5, 2.0, 10.0, 100.0)
-Estimate = Literal["MTBF", "transition time"]
+EstimateKind = Literal["MTBF", "transition time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Sensitivity:
         differs: Workers of the tasks that would have another size.
     """
 
-    estimate: Estimate
+    estimate: EstimateKind
     factor: float
     differs: Mapping[TaskId, int]
 
@@ -245,7 +245,7 @@ def _sensitivity(
 
 def _variants(
     tasks: list[PlanTask], running_s: float
-) -> Iterator[tuple[Estimate, float, list[PlanTask], float]]:
+) -> Iterator[tuple[EstimateKind, float, list[PlanTask], float]]:
     for factor in _FACTORS:
         yield "MTBF", factor, tasks, factor * running_s
     for factor in _FACTORS:

@@ -60,7 +60,7 @@ _MAX_SIZES: Final = 10**6
 """Limit for the number of sizes in the whole table: about 50 MB."""
 
 
-class Key(NamedTuple):
+class LookupKey(NamedTuple):
     """The planner's input, within one version."""
 
     num_workers: int
@@ -96,7 +96,7 @@ class LookupTable:
 
     version: Mapping[TaskId, PlanTask] = field(default_factory=dict)
     worker_mtbf_s: float = 0.0
-    divisions: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
+    divisions: Mapping[LookupKey, tuple[int, ...]] = field(default_factory=dict)
     num_found: int = 0
     num_missed: int = 0
 
@@ -124,7 +124,7 @@ class LookupTable:
                 return None
         faulted = frozenset(task.name for task in tasks if task.is_faulted)
         names = frozenset(task.name for task in tasks)
-        return self.divisions.get(Key(num_workers, faulted, names))
+        return self.divisions.get(LookupKey(num_workers, faulted, names))
 
 
 def look_ahead(outlook: Outlook, after_step: Callable[[], None] = lambda: None) -> LookupTable:
@@ -137,10 +137,10 @@ def look_ahead(outlook: Outlook, after_step: Callable[[], None] = lambda: None) 
         after_step: Called every few milliseconds during the computation.
     """
     outlook = replace(outlook, tasks=_by_name(outlook.tasks), queued=_by_name(outlook.queued))
-    by_workers: dict[int, set[Key]] = defaultdict(set)
+    by_workers: dict[int, set[LookupKey]] = defaultdict(set)
     for key in _keys(outlook):
         by_workers[key.num_workers].add(key)
-    divisions: dict[Key, tuple[int, ...]] = {}
+    divisions: dict[LookupKey, tuple[int, ...]] = {}
     for keys in by_workers.values():
         divisions |= _solve_together(outlook, keys, after_step)
     every = (*outlook.tasks, *outlook.queued)
@@ -152,23 +152,23 @@ def _by_name(tasks: Sequence[PlanTask]) -> tuple[PlanTask, ...]:
     return tuple(sorted(tasks, key=lambda task: task.name))
 
 
-def _keys(outlook: Outlook) -> set[Key]:
+def _keys(outlook: Outlook) -> set[LookupKey]:
     num_workers = outlook.num_workers
     faulted = frozenset(task.name for task in outlook.tasks if task.is_faulted)
     names = frozenset(task.name for task in outlook.tasks)
-    keys = {Key(num_workers, faulted, names)}
+    keys = {LookupKey(num_workers, faulted, names)}
     keys |= {
-        Key(num_workers - loss.num_workers, faulted | loss.faulted, names)
+        LookupKey(num_workers - loss.num_workers, faulted | loss.faulted, names)
         for loss in _losses(outlook.losses, _MAX_SIZES // max(1, len(outlook.tasks)))
     }
-    keys |= {Key(num_workers + joined, faulted, names) for joined in outlook.joins}
-    keys |= {Key(num_workers, faulted - {name}, names - {name}) for name in names}
+    keys |= {LookupKey(num_workers + joined, faulted, names) for joined in outlook.joins}
+    keys |= {LookupKey(num_workers, faulted - {name}, names - {name}) for name in names}
     launched: list[tuple[PlanTask, ...]] = [(task,) for task in outlook.queued]
     if len(launched) > 1:
         launched.append(outlook.queued)
     for tasks in launched:
         hit = {task.name for task in tasks if task.is_faulted}
-        keys.add(Key(num_workers, faulted | hit, names | {task.name for task in tasks}))
+        keys.add(LookupKey(num_workers, faulted | hit, names | {task.name for task in tasks}))
     return keys
 
 
@@ -193,17 +193,17 @@ _NOTHING: Final = Options(*(np.zeros(1, np.int64) for _ in range(3)))
 
 
 def _solve_together(
-    outlook: Outlook, keys: Collection[Key], after_step: Callable[[], None]
-) -> dict[Key, tuple[int, ...]]:
+    outlook: Outlook, keys: Collection[LookupKey], after_step: Callable[[], None]
+) -> dict[LookupKey, tuple[int, ...]]:
     """Return the divisions of keys with the same number of workers."""
     present = frozenset(task.name for task in outlook.tasks)
-    by_tasks: dict[frozenset[TaskId], list[Key]] = defaultdict(list)
+    by_tasks: dict[frozenset[TaskId], list[LookupKey]] = defaultdict(list)
     for key in keys:
         by_tasks[key.tasks].append(key)
     num_workers = next(iter(keys)).num_workers
     running_s = horizon_s(outlook.worker_mtbf_s, num_workers)
-    others: dict[Quantum, list[Key]] = defaultdict(list)
-    found: dict[Key, tuple[int, ...]] = {}
+    others: dict[Quantum, list[LookupKey]] = defaultdict(list)
+    found: dict[LookupKey, tuple[int, ...]] = {}
     for names, group in by_tasks.items():
         there = [task for task in (*outlook.tasks, *outlook.queued) if task.name in names]
         # The unit of gains depends on the set of tasks. Using the unit that ``solve`` would use
@@ -220,11 +220,11 @@ def _solve_together(
 
 def _with_faults(
     tasks: Sequence[PlanTask],
-    keys: Sequence[Key],
+    keys: Sequence[LookupKey],
     quantum: Quantum,
     running_s: float,
     after_step: Callable[[], None],
-) -> dict[Key, tuple[int, ...]]:
+) -> dict[LookupKey, tuple[int, ...]]:
     """Return the divisions for the present set of tasks with other tasks faulted."""
     num_workers = keys[0].num_workers
     usual = [quantum.options(task, num_workers, running_s) for task in tasks]
@@ -243,11 +243,11 @@ def _with_faults(
 
 def _with_other_tasks(
     outlook: Outlook,
-    keys: Sequence[Key],
+    keys: Sequence[LookupKey],
     quantum: Quantum,
     running_s: float,
     after_step: Callable[[], None],
-) -> dict[Key, tuple[int, ...]]:
+) -> dict[LookupKey, tuple[int, ...]]:
     """Return the divisions for sets with one task fewer, or with queued tasks launched."""
     num_workers = keys[0].num_workers
     every = sorted((*outlook.tasks, *outlook.queued), key=lambda task: task.name)
@@ -274,8 +274,8 @@ def _with_other_tasks(
 
 
 def _by_key(
-    cases: Mapping[Key, Case], divisions: Mapping[Case, tuple[int, ...] | None]
-) -> dict[Key, tuple[int, ...]]:
+    cases: Mapping[LookupKey, Case], divisions: Mapping[Case, tuple[int, ...] | None]
+) -> dict[LookupKey, tuple[int, ...]]:
     return {
         key: division for key, case in cases.items() if (division := divisions[case]) is not None
     }

@@ -13,8 +13,8 @@ from console.viewmodel.reducer import (
     ActionBlocked,
     ActionSent,
     ActionUnanswered,
+    ConsoleEvent,
     DemoOutput,
-    Event,
     LinkChanged,
     ModeSwitched,
     Received,
@@ -194,7 +194,7 @@ def plans(state: State, plan_state: PlanState) -> State:
     return reduce(state, Received(state.now + 1, Snapshot(view=view)))
 
 
-EVENTS: st.SearchStrategy[Event] = st.one_of(
+EVENTS: st.SearchStrategy[ConsoleEvent] = st.one_of(
     st.builds(Ticked, st.floats(0, 2_000)),
     st.builds(ModeSwitched, st.floats(0, 2_000), st.booleans()),
     st.builds(DemoOutput, st.floats(0, 2_000), st.text(max_size=5)),
@@ -219,7 +219,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=30))
-def test_any_sequence_of_events_gives_a_consistent_state(events: list[Event]) -> None:
+def test_any_sequence_of_events_gives_a_consistent_state(events: list[ConsoleEvent]) -> None:
     state = State()
     for event in events:
         before = state

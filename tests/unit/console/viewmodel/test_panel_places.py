@@ -4,7 +4,7 @@ import itertools
 
 from hypothesis import given, strategies as st
 
-from console.viewmodel.panel_places import Box, Need, arrange, is_too_small, shares_space
+from console.viewmodel.panel_places import Need, PanelBox, arrange, is_too_small, shares_space
 
 needs = st.builds(
     Need,
@@ -27,7 +27,7 @@ def test_boxes_lie_inside_and_apart(width: int, height: int, need: Need) -> None
         assert _apart(one, other)
 
 
-def _apart(one: Box, other: Box) -> bool:
+def _apart(one: PanelBox, other: PanelBox) -> bool:
     return (
         one.x + one.width <= other.x
         or other.x + other.width <= one.x

@@ -11,11 +11,11 @@ from controller.core.events import (
     UncordonRequested,
 )
 from controller.core.incidents.incident_log import MAX_SYMPTOMS
-from controller.core.rules.actions import Action
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import RankRaised
+from profiles.faults.status import Action
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 from tests.fakes.world_queries import approve_next, newest_incident, node, running_world, task

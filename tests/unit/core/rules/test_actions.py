@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.rules.actions import Action, Cure, FaultCase, Occurrence, choose
+from controller.core.rules.actions import Cure, FaultCase, Occurrence, choose
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.faults.status import Action
 from profiles.faults.status_table import default_statuses
 
 N1 = NodeId("n1")

@@ -212,11 +212,11 @@ async def test_hello_of_a_name_in_between_brings_no_second_join(owner: FakeOwner
 async def test_stop_of_an_older_generation_does_not_reach_the_new_one(
     owner: FakeOwner,
 ) -> None:
-    owner.outbox.advance(MarkScope.DRAIN, TASK, 1)
+    owner.outbox.advance(MarkScope.GRACEFUL_STOP, TASK, 1)
     owner.process.rename(2, 1)
     async with owner.connection() as connection:
         assert await connection.hello(1, 0) == ["join"]
-        owner.outbox.advance(MarkScope.DRAIN, TASK, 2)
+        owner.outbox.advance(MarkScope.GRACEFUL_STOP, TASK, 2)
         assert await connection.hello(2, 1) == ["stop_at_boundary"]
 
 
