@@ -62,7 +62,7 @@ class _EndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is told at its start.
+    """What an agent is given at its start.
 
     Attributes:
         node: The node's name.
@@ -101,7 +101,7 @@ class Agent(Services):
         self._findings = FindingStore(self._outbox, clock)
         kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
         self._causes = MemoryKillCauses(clock, kernel.read)
-        kernel.tell(self._causes.kills)
+        kernel.pass_lines_to(self._causes.kills)
         sources = ExitSources(
             self._hub.drained, self._causes, CommandRanks(files, self._outbox, clock)
         )
@@ -224,7 +224,7 @@ class Agent(Services):
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
-            except OSError as error:  # out of descriptors, most likely: old connections go on
+            except OSError as error:  # out of descriptors, most likely: old connections continue
                 _LOG.error("cannot accept a connection: reason=%s", error)
                 await asyncio.sleep(TICK_S)
             else:
@@ -252,7 +252,7 @@ class Agent(Services):
         raise _EndedError  # ends the group's other tasks
 
     async def _tick(self) -> None:
-        """Look again, once a second, for what no event tells."""
+        """Look again, once a second, for changes that no event reports."""
         while True:
             await next_beat(TICK_S)
             self._starter.reap()
@@ -276,5 +276,5 @@ async def _contained(work: Coroutine[Any, Any, None], what: str) -> None:
     """Run one piece of the agent's work; a bug in it must not end the node's supervision."""
     try:
         await work
-    except Exception:  # noqa: BLE001 - the agent's main loop: logged, and everything else goes on
+    except Exception:  # noqa: BLE001 - the agent's main loop: logged, and everything else continues
         _LOG.exception("task of the agent failed: name=%s", what)

@@ -63,7 +63,7 @@ class DemoChild:
         return self._process.poll()
 
     def end(self) -> bool:
-        """Ask, then tell, then force the demo to end; return whether asking was enough.
+        """End the demo by request, then SIGTERM, then SIGKILL; return whether it ended in order.
 
         Blocks until the child is gone. The directory goes too, unless force was needed.
         """

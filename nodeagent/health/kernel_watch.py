@@ -58,7 +58,7 @@ class KernelWatch:
         """Where lines come from, in words for an operator."""
         return "the catalogue of faults can't be used" if self._is_useless else self._log.state
 
-    def tell(self, kills: MemoryKills) -> None:
+    def pass_lines_to(self, kills: MemoryKills) -> None:
         """Hand every line to ``kills`` as soon as it is read."""
         self._kills = kills
 
@@ -75,7 +75,7 @@ class KernelWatch:
             self._report(finding)
 
     async def run(self) -> None:
-        """Follow the log for good."""
+        """Follow the log until it is cancelled."""
         detector: KernelLogDetector | None = None
         try:
             self.read()

@@ -42,7 +42,7 @@ class Gpus(Protocol):
 
 
 class NvmlGpus(Gpus):
-    """The GPUs that NVML tells of. A driver that appears later is found at a later ``read``."""
+    """The GPUs that NVML lists. A driver that appears later is found at a later ``read``."""
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
         """Look for GPUs at the first ``read``.

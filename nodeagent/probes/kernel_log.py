@@ -1,7 +1,8 @@
 """The node's kernel log, from the first place that lets itself be read.
 
 In this order: ``/dev/kmsg``, the journal, one of the files that syslog daemons write. A file that
-the operator names is the only place. What can't be read is said once and tried again for good.
+the operator names is the only place. An unreadable place is reported
+once and tried again without end.
 """
 
 import logging

@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 MAX_READ_BYTES: Final = 128 * 1024
 """What one call reads at most, so that a storm does not hold up the agent."""
 MAX_BEHIND_BYTES: Final = 1024 * 1024
-"""A reader that is further behind than this goes on at the end: news are worth more."""
+"""A reader that is further behind than this skips to the end: new lines matter more."""
 _TRACE_BYTES: Final = 64
 
 
@@ -34,7 +34,7 @@ class LogFile(LogSource):
     """The lines of one file that are new since the last call."""
 
     def __init__(self, path: Path) -> None:
-        """Begin to follow ``path``, whether or not it exists or can be read by now."""
+        """Begin to follow ``path``, whether or not it exists or can be read yet."""
         self._path = path
         self._file = -1
         self._lines = LineCutter()
@@ -55,7 +55,7 @@ class LogFile(LogSource):
 
     @override
     def read(self) -> list[bytes]:
-        """Return the lines that are complete by now and were not returned before.
+        """Return the lines that are complete and were not returned before.
 
         Raises:
             OSError: The file is not there or can't be read. What it had is not lost: it may be

@@ -77,7 +77,7 @@ class Monitor:
         call counts as the duration of the iteration.
 
         Args:
-            iteration: Counted from 1. After a checkpoint is loaded the program goes on counting.
+            iteration: Counted from 1. After a checkpoint is loaded the program continues its count.
             loss: Mean loss of the global batch. If it is a tensor on a GPU, this call waits for it.
             grad_norm: L2 norm of the whole gradient.
             num_tokens: Tokens of the global batch, from which the throughput is computed.

@@ -27,7 +27,7 @@ _POLL_S: Final = 0.05
 
 
 class KillCauses(Protocol):
-    """Tells memory kills from others."""
+    """Separates memory kills from others."""
 
     def watch(self, pid: int) -> None:
         """Begin to watch a living process."""

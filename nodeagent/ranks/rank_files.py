@@ -47,8 +47,8 @@ class RankRecord(StartRecord):
     log_begin: int = 0
 
     @property
-    def born(self) -> RankKey:
-        """Name that it was born with: that of its files and marks."""
+    def first_key(self) -> RankKey:
+        """Its first name, which its files and marks keep."""
         return key_of(self.launch)
 
     @property
@@ -108,10 +108,10 @@ class RankFiles:
         Raises:
             OSError: It can't be written; the old record stands.
         """
-        log = self.log(record.born)
+        log = self.log(record.first_key)
         size = log.stat().st_size if log.exists() else 0
         renamed = record.model_copy(update={"became": launch, "log_begin": size})
-        replace_file(self.of(record.born).start, renamed)
+        replace_file(self.of(record.first_key).start, renamed)
         return renamed
 
     def is_cold(self, key: RankKey) -> bool:

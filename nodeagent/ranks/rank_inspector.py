@@ -132,7 +132,7 @@ class RankInspector:
         """Have the rank's fault handler write its stacks; None if none comes, or comes in time."""
         if rank.pidfd is None or _is_opaque(rank) or not catches(rank.pid, DUMP_SIGNAL):
             return None  # it would be ended by the signal, or means something else by it
-        path = self._files.stack(rank.born)
+        path = self._files.stack(rank.first_key)
         if not path.exists():
             return None  # the signal means something else to this program
         begin = _size(path)

@@ -4,9 +4,9 @@ Every rank has a pidfd, also those forked by the template or started by an agent
 pidfd names the process itself, so a signal can't reach a stranger that was given the same pid. An
 exit is stored before the rank's files are removed.
 
-A process may be told to go on as another rank. From that instant it is known by the new name here
-and on disk, whether or not it has heard of it: the next agent sees to that, and its exit counts for
-the rank that it was to be.
+A process may be ordered to become another rank. From that instant it has the new name here and on
+disk, and its exit counts for the new rank. If the agent ends before the process has the order, the
+next agent sends it again.
 
 How a process ended is found out in ``rank_exits``. Which ranks to kill or start is decided in
 ``supervisor``.
@@ -99,7 +99,7 @@ class RankProcesses(Ranks):
         Raises:
             OSError: The start of one can't be stored.
         """
-        known = {rank.born.stem for rank in self._by_pid.values()}
+        known = {rank.first_key.stem for rank in self._by_pid.values()}
         for record in self._files.records(known):
             self.adopt(record)
 
@@ -130,11 +130,11 @@ class RankProcesses(Ranks):
         if record.pid in self._by_pid:
             return self._by_pid[record.pid]
         now = self._clock.monotonic_s()
-        rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
+        rank = RankProcess(record, launched_at=self._launched_at.pop(record.first_key, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
-        rank.is_attached = rank.is_command and self._files.is_attached(rank.born)
-        rank.is_cold = not rank.is_command and self._files.is_cold(rank.born)
+        rank.is_attached = rank.is_command and self._files.is_attached(rank.first_key)
+        rank.is_cold = not rank.is_command and self._files.is_cold(rank.first_key)
         rank.pidfd = open_running(record)
         verdict = judge_record(
             is_running=rank.pidfd is not None,
@@ -169,13 +169,13 @@ class RankProcesses(Ranks):
 
     @override
     async def greet(self, hello: RankHello) -> RankProcess | None:
-        """Take in a rank's first words: what it says next must come after its start.
+        """Take in a rank's hello: its start must be stored before its first report.
 
-        A forked rank may speak before its parent has written its record, so that is waited for. For
-        a command any process of its session may speak, since a script may start the program.
+        A forked rank may connect before its parent has written its record, so wait for the record.
+        For a command any process of its session may connect, since a script may start the program.
 
         Returns:
-            The process; None where nothing on disk tells of it.
+            The process; None if nothing on disk names it.
 
         Raises:
             OSError: Its start can't be stored.
@@ -268,5 +268,5 @@ class RankProcesses(Ranks):
         self._forget(rank)
 
     def _forget(self, rank: RankProcess) -> None:
-        self._files.retire(rank.born)
+        self._files.retire(rank.first_key)
         rank.release()

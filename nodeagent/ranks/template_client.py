@@ -135,8 +135,8 @@ class TemplateClient:
         """Ask the template for one rank.
 
         Raises:
-            TemplateError: It is not ready, died meanwhile, or did not answer in time. Whether the
-                rank was forked is then told by its record.
+            TemplateError: It is not ready, died meanwhile, or did not answer in time. The
+                rank's record then shows whether it was forked.
         """
         if self._channel is None:
             raise TemplateError("the template is not ready")

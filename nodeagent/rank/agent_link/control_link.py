@@ -1,6 +1,6 @@
 """A rank's control connection to its node's agent, in a thread of its own.
 
-The agent may be killed and replaced at any moment, while training goes on. So the link reconnects
+The agent may be killed and replaced at any moment, while training continues. So the link reconnects
 for as long as the rank lives, and begins each connection with ``RankHello``. It keeps every report
 until the agent has acknowledged it. After a reconnect it sends the unacknowledged reports again, in
 order, and the agent drops sequence numbers that it has already. Only the newest pulse is kept.
@@ -129,7 +129,7 @@ class ControlLink(Control):
     def wait_for_join(self) -> RankLaunch:
         """Wait without a limit for a ``Join``.
 
-        Afterwards the link speaks for the rank in its generation.
+        Afterwards the link sends as the rank of that launch.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._join is not None)

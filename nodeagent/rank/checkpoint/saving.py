@@ -218,7 +218,7 @@ class Saver:
             if isinstance(error, OSError):
                 reason += f"; make room in {self._directory.path}, or make it writable"
             _LOG.error(
-                "checkpoint was not saved; training goes on: iteration=%d reason=%s",
+                "checkpoint was not saved; training continues: iteration=%d reason=%s",
                 iteration,
                 reason,
             )

@@ -128,7 +128,7 @@ class Checkpoints:
         try:
             snapshot = self._memory.take(state.blocks)
         except (RuntimeError, MemoryError) as error:
-            # Training goes on without the checkpoint.
+            # Training continues without the checkpoint.
             reason = f"no host memory for the copy: {first_line(error)}"
             _LOG.error("checkpoint was not saved: iteration=%d reason=%s", iteration, reason)
             self._saver.skip(iteration, reason)

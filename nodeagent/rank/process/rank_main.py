@@ -5,7 +5,7 @@ and its state, and trains. When training stopped or finished, it reports that an
 
 Any other end of a generation parks the process: it reports its position and waits for the next
 generation. It can't know whether the error is its own or the echo of a peer's death. The controller
-decides that, and the agent kills a rank that shall not go on.
+decides that, and the agent kills a rank that shall not continue.
 """
 
 import contextlib
@@ -159,8 +159,8 @@ class _Process:
         )
         groups = self._begin_generation(launch, place, store)
         if launch.resume.source == "disk":
-            # The old model is of no use here, not even if there is no checkpoint. Freed now,
-            # because two models may not fit in memory. And freed before a peer can be lost:
+            # The old model cannot be reused, not even if there is no checkpoint. It is freed now,
+            # because two models may not fit in memory. It is freed before a peer can be lost:
             # afterwards this rank would report the old state as one of the new layout.
             self._training = None
             gc.collect()
