@@ -206,7 +206,7 @@ def _end(child: "DemoChild", ran_s: float) -> None:
         _print("ending the demo ...")
     is_orderly = child.end()
     _LOG.info(
-        "demo ended: code=%s had_ended=%s is_orderly=%s", child.exit_code, had_ended, is_orderly
+        "demo ended: code=%s by_itself=%s killed=%s", child.exit_code, had_ended, not is_orderly
     )
     if not is_orderly:
         _print(f"\rthe demo did not end when asked, so it was killed; log: {child.log_path}\n")

@@ -26,7 +26,7 @@ class Danger(StrEnum):
 
 
 class Operator(Protocol):
-    """The calls that commands make; ``OperatorActions`` implements them."""
+    """The calls that commands make."""
 
     def approve(self) -> None:
         """Ask for the approval of the waiting plan."""
@@ -44,7 +44,7 @@ class Operator(Protocol):
         """Request a plan for the present state."""
 
     def drill(self) -> None:
-        """Open the drill menu."""
+        """Open the drill menu. It proposes the node or task that is selected on the overview."""
 
     def toggle_mode(self) -> None:
         """Switch between view mode and armed."""

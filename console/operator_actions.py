@@ -12,8 +12,9 @@ from typing import Protocol, TypeVar
 
 from textual.geometry import Size
 from textual.screen import Screen
+from typing_extensions import override
 
-from console.command_registry import help_hints
+from console.command_registry import Operator, help_hints
 from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
@@ -77,8 +78,8 @@ class Host(Protocol):
         """End the app."""
 
 
-class OperatorActions:
-    """Implements ``console.command_registry.Operator`` on a host."""
+class OperatorActions(Operator):
+    """The operator's actions on a host."""
 
     def __init__(
         self,
@@ -92,8 +93,8 @@ class OperatorActions:
         self._clock = clock
         self._new_request_id = new_request_id
 
+    @override
     def approve(self) -> None:
-        """Ask for the approval of the waiting plan."""
         plan = self._host.state.pending
         if plan is None:
             return
@@ -112,8 +113,8 @@ class OperatorActions:
         dialog = ApproveDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
+    @override
     def reject(self) -> None:
-        """Ask for the reason to reject the waiting plan."""
         plan = self._host.state.pending
         if plan is None:
             return
@@ -133,8 +134,8 @@ class OperatorActions:
         dialog = RejectDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)
 
+    @override
     def declare_lost(self) -> None:
-        """Ask whether an unreachable node is lost."""
         node = self._node_out_of_contact()
         if node is None:
             return
@@ -146,21 +147,21 @@ class OperatorActions:
         dialog = DeclareLostDialog(self._host.appearance, self._clock, self._host.state, node)
         self._host.ask(dialog, answered)
 
+    @override
     def wait(self) -> None:
-        """Answer that an unreachable node is not lost."""
         node = self._node_out_of_contact()
         if node is not None:
             self._decide_loss(node, is_lost=False)
 
+    @override
     def propose(self) -> None:
-        """Request a plan for the present state."""
         view = self._host.state.view
         known = frozenset(plan.id for plan in view.plans) if view else frozenset()
         command = RequestPlan(request_id=self._new_request_id(), actor=self._session.actor)
         self._host.transmit(command, "request a plan", ProposalEffect(known))
 
+    @override
     def drill(self) -> None:
-        """Open the drill menu; the node or task selected on the overview is proposed."""
         selection = self._host.overview.selection
         dialog = DrillDialog(
             self._host.appearance,
@@ -171,33 +172,33 @@ class OperatorActions:
         )
         self._host.ask(dialog, self._inject)
 
+    @override
     def toggle_mode(self) -> None:
-        """Switch between view mode and armed."""
         self._host.apply(ModeSwitched(self._clock(), is_armed=not self._host.state.is_armed))
 
+    @override
     def swap_plan(self) -> None:
-        """Swap plan and incidents in a small terminal."""
         self._host.overview.swap_plan()
 
+    @override
     def show_transition(self) -> None:
-        """Show the transition steps of the selected task, or of every task."""
         host = self._host
         dialog = TransitionDialog(
             host.appearance, self._clock, host.state, host.overview.selection.task
         )
         host.open(dialog)
 
+    @override
     def show_help(self) -> None:
-        """Show all commands."""
         dialog = HelpDialog(self._host.appearance, self._clock, self._host.state, help_hints)
         self._host.open(dialog)
 
+    @override
     def show_palette(self) -> None:
-        """Search the commands by name."""
         self._host.show_palette()
 
+    @override
     def leave(self) -> None:
-        """Quit, after a question if that ends a demo that is running."""
         state = self._host.state
         is_running = state.view is not None and state.link.phase is not LinkPhase.ENDED
         has_room = not is_too_small(self._host.size.width, self._host.size.height)
@@ -211,25 +212,25 @@ class OperatorActions:
 
         self._host.ask(QuitDialog(self._host.appearance, self._clock, state), answered)
 
+    @override
     def focus_panel(self, delta: int) -> None:
-        """Go to another panel."""
         if delta > 0:
             self._host.overview.focus_next()
         else:
             self._host.overview.focus_previous()
 
+    @override
     def move(self, delta: int) -> None:
-        """Move in the focused panel by rows."""
         if panel := self._host.overview.panel:
             panel.move(delta)
 
+    @override
     def page(self, delta: int) -> None:
-        """Move in the focused panel by pages."""
         if panel := self._host.overview.panel:
             panel.page(delta)
 
+    @override
     def jump(self, *, to_end: bool) -> None:
-        """Go to the first or the last row of the focused panel."""
         if panel := self._host.overview.panel:
             panel.jump(to_end=to_end)
 

@@ -147,7 +147,7 @@ _COMMANDS = (
     _Command(
         "unreachable",
         "decide whether a node out of contact is lost",
-        "Tell a running controller that a node out of contact is lost, or to wait for it.",
+        "Decide for a running controller that a node out of contact is lost, or to wait for it.",
         _unreachable,
     ),
 )

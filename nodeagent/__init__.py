@@ -1,1 +1,4 @@
-"""What runs on a node: the agent, and in ``rank`` the processes that train."""
+"""What runs on a node: the agent, and in ``rank`` the processes that train.
+
+Begin with ``agent``.
+"""

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from nodeagent.health.kernel_watch import KernelWatch
 from nodeagent.health.node_probes import NodeHealth
 from nodeagent.outbox.finding_queue import FindingStore
@@ -26,8 +28,8 @@ from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.process_stats import rss_bytes
 from nodeagent.process_tools.beat import next_beat
-from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.json_streams import LineChannel, listen
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach, Heartbeat
@@ -44,7 +46,7 @@ from nodeagent.ranks.rank_starter import RankStarter
 from nodeagent.ranks.store_relay import StoreRelay
 from nodeagent.ranks.template_client import TemplateClient
 from nodeagent.session.agent_commands import AgentCommand, AgentCommands
-from nodeagent.session.controller_session import Gate
+from nodeagent.session.controller_session import Gate, Services
 from nodeagent.session.local_queries import AgentStatus
 
 _LOG = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class _EndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is told at its start.
+    """What an agent is given at its start.
 
     Attributes:
         node: The node's name.
@@ -82,7 +84,7 @@ class AgentSettings:
         return self.launcher.state_dir
 
 
-class Agent:
+class Agent(Services):
     """A running agent. Make one inside a running loop and ``run`` it once."""
 
     def __init__(self, settings: AgentSettings, clock: NodeClock) -> None:
@@ -99,7 +101,7 @@ class Agent:
         self._findings = FindingStore(self._outbox, clock)
         kernel = KernelWatch(KernelLog(settings.kernel_log), clock, self._findings.report)
         self._causes = MemoryKillCauses(clock, kernel.read)
-        kernel.tell(self._causes.kills)
+        kernel.pass_lines_to(self._causes.kills)
         sources = ExitSources(
             self._hub.drained, self._causes, CommandRanks(files, self._outbox, clock)
         )
@@ -144,8 +146,8 @@ class Agent:
 
     # --- what sessions ask for ---------------------------------------------------------------
 
+    @override
     def status(self) -> AgentStatus:
-        """Return the agent's identity and the ranks on its node."""
         outbox = self._outbox.outbox
         return AgentStatus(
             node=self._settings.node,
@@ -163,8 +165,8 @@ class Agent:
             probes=self._health.states(),
         )
 
+    @override
     def heartbeat(self) -> Heartbeat:
-        """Return what changes from one moment to the next."""
         return Heartbeat(
             wall_s=self._clock.wall_s(),
             rss_bytes=rss_bytes(os.getpid()),
@@ -172,8 +174,8 @@ class Agent:
             ranks=self._processes.statuses(),
         )
 
+    @override
     def attached(self, attach: Attach) -> None:
-        """Take in that a controller takes over."""
         processes = [rank.name for rank in self._processes.living()]
         is_new_run = attach.run_id != self._outbox.outbox.run_id
         if is_new_run:
@@ -183,20 +185,20 @@ class Agent:
             self._findings.tell_again()
         self._processes.disown()
 
+    @override
     def submit(self, command: AgentCommand) -> None:
-        """Carry out a command in the background."""
         self._commands.submit(command)
 
+    @override
     def reply(self, reply: StoreReply) -> None:
-        """Pass on the answer to a rendezvous call."""
         self._relay.reply(reply)
 
+    @override
     def waiting_calls(self) -> list[StoreCall]:
-        """Return the rendezvous calls without an answer."""
         return self._relay.waiting()
 
+    @override
     def leave(self, *, kill_ranks: bool) -> None:
-        """End the agent, with or without everything it looks after."""
         self._spawn(self._leave(kill_ranks=kill_ranks), "leave")
 
     # --- its own life ------------------------------------------------------------------------
@@ -222,7 +224,7 @@ class Agent:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
-            except OSError as error:  # out of descriptors, most likely: old connections go on
+            except OSError as error:  # out of descriptors, most likely: old connections continue
                 _LOG.error("cannot accept a connection: reason=%s", error)
                 await asyncio.sleep(TICK_S)
             else:
@@ -250,7 +252,7 @@ class Agent:
         raise _EndedError  # ends the group's other tasks
 
     async def _tick(self) -> None:
-        """Look again, once a second, for what no event tells."""
+        """Look again, once a second, for changes that no event reports."""
         while True:
             await next_beat(TICK_S)
             self._starter.reap()
@@ -274,5 +276,5 @@ async def _contained(work: Coroutine[Any, Any, None], what: str) -> None:
     """Run one piece of the agent's work; a bug in it must not end the node's supervision."""
     try:
         await work
-    except Exception:  # noqa: BLE001 - the agent's main loop: logged, and everything else goes on
+    except Exception:  # noqa: BLE001 - the agent's main loop: logged, and everything else continues
         _LOG.exception("task of the agent failed: name=%s", what)

@@ -7,14 +7,14 @@ controller's.
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.log_format import log_to_stderr
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
@@ -116,9 +116,7 @@ def _run(state_dir: Path, options: argparse.Namespace) -> int:
     # Half a second of imports that no other command needs.
     from nodeagent.agent import Agent, AgentSettings  # noqa: PLC0415
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     launcher = Launcher(state_dir, options.template_module, options.cold_module)
     settings = AgentSettings(
         NodeId(options.node),

@@ -19,7 +19,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from nodeagent.probes.process_stats import find_by_environment, is_running, read_stat
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import kill, open_pidfd
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.codec import encode

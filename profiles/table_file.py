@@ -150,8 +150,8 @@ def _scaled(point: TablePoint, factor: float) -> TablePoint:
 def calibrated(table: TableFile, tables: Iterable[TableFile]) -> TableFile:
     """Return ``table`` with its estimates scaled by the ratio of measurements to estimates.
 
-    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured tells by
-    how much; of two as near the smaller one. Estimates of other sizes are off by about the same
+    The nearest size, in ratio, that one of ``tables`` estimates and ``table`` has measured gives
+    the ratio; of two as near the smaller one. Estimates of other sizes are off by about the same
     factor, so without this the planner would compare them with measurements as if they were none.
 
     Raises:

@@ -62,7 +62,7 @@ class TaskProfile(BaseModel):
         name: Unique in its file.
         weight: Priority w(t): multiplies the throughput in the WAF.
         workers: Size at the start; a listed one.
-        min_workers: Smallest size that is of use; a listed one.
+        min_workers: Smallest size that the task may run at; a listed one.
         command: What to run in the manner of torchrun instead of a training loop of ours; the keys
             from ``model`` to ``memory_interval`` are then its own business and not allowed here.
         model: Shape of the model. FLOPs are counted by it also where the program is one's own.

@@ -2,11 +2,15 @@
 
     python tools/prose.py                       a table: each package and each kind of text
     python tools/prose.py --list controller     the hard sentences of a folder, with their places
+    python tools/prose.py --banned controller   its sentences with a banned phrase
     python tools/prose.py --sample 10 --seed 1  ten random docstrings, announcements and paragraphs
 
 A sentence is *hard* if it holds two or more words of ``HARD_WORDS``, which stand for something
 unnamed. It is *long* if it has more than 25 words. House rule: under 0.5 % of the sentences in
 docstrings are hard.
+
+A sentence is *banned* if it holds a phrase of ``BANNED``: a metaphor or a filler that the house
+guide forbids. House rule: docstrings and announcements of the packages have none.
 
 Announcements are the literal texts that the code logs, prints, raises or shows to operators: every
 string with a space in it that is no docstring.
@@ -37,11 +41,22 @@ HARD_WORDS: Final = re.compile(
     r"\b(?:what(?!-if)|who|whom|whose|whoever|whatever|those of|the ones?|the others|of which)\b",
     re.IGNORECASE,
 )
+BANNED: Final = re.compile(
+    r"\b(?:"
+    r"tells?|telling|told|hears?|hearing|heard"  # programs send, report, receive or show
+    r"|go(?:es)? on|going on|went on|gone on"  # continue
+    r"|by now|at the most|in vain|for good(?! (?:reason|measure))"
+    r"|(?:is|are|be|was|were|not|never) of (?:no |any |some |little )?(?:other )?(?:use|consequence)"
+    r"|witness\w*|charter\w*|foresight|speaks? (?:for|against|of)|born"
+    r")\b",
+    re.IGNORECASE,
+)
+"""Phrases that no sentence may hold. Code in backticks does not count: ``file.tell()`` is fine."""
 _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?])[\"')]*\s+(?=[A-Z`*\"'(])|\n\s*\n"
     r"|\n(?=\s*\w+: )"  # the next attribute or argument of a docstring
 )
-_CODE_OR_ADDRESS: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")
+_CODE_OR_ADDRESS: Final = re.compile(r"`+[^`]*`+|\]\([^)]*\)")
 _KINDS: Final = ("docstring", "comment", "announcement", "page")
 
 
@@ -71,6 +86,11 @@ class Text:
 def is_hard(sentence: str) -> bool:
     """Return whether a sentence holds two or more words that stand for something unnamed."""
     return len(HARD_WORDS.findall(_CODE_OR_ADDRESS.sub(" ", sentence))) >= _NUM_HARD_WORDS
+
+
+def is_banned(sentence: str) -> bool:
+    """Return whether a sentence holds a phrase of ``BANNED``."""
+    return BANNED.search(_CODE_OR_ADDRESS.sub(" ", sentence)) is not None
 
 
 def is_long(sentence: str) -> bool:
@@ -192,6 +212,7 @@ class Count:
     sentences: int = 0
     hard: int = 0
     long: int = 0
+    banned: int = 0
 
     @property
     def hard_percent(self) -> float:
@@ -209,16 +230,20 @@ def count(texts: list[Text]) -> dict[tuple[str, str], Count]:
             one.sentences += 1
             one.hard += is_hard(sentence)
             one.long += is_long(sentence)
+            one.banned += is_banned(sentence)
     return dict(counts)
 
 
 def _print_table(counts: dict[tuple[str, str], Count]) -> None:
-    print(f"{'package':<12}{'kind':<14}{'sentences':>10}{'hard':>7}{'hard %':>8}{'long %':>8}")
+    print(
+        f"{'package':<12}{'kind':<14}{'sentences':>10}{'hard':>7}{'hard %':>8}{'long %':>8}"
+        f"{'banned':>8}"
+    )
     for (package, kind), one in sorted(counts.items()):
         long_percent = 100 * one.long / max(1, one.sentences)
         print(
             f"{package:<12}{kind:<14}{one.sentences:>10}{one.hard:>7}{one.hard_percent:>8.2f}"
-            f"{long_percent:>8.1f}"
+            f"{long_percent:>8.1f}{one.banned:>8}"
         )
 
 
@@ -236,6 +261,9 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", help="folders or files; all where none is given")
     parser.add_argument("--list", action="store_true", help="print each hard sentence")
     parser.add_argument("--long", action="store_true", help="with --list: long sentences too")
+    parser.add_argument(
+        "--banned", action="store_true", help="print each sentence with a banned phrase"
+    )
     parser.add_argument("--kind", choices=_KINDS, help="only this kind of text")
     parser.add_argument("--sample", type=int, metavar="N", help="print N random texts of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
@@ -250,10 +278,11 @@ def main() -> int:
     if args.sample:
         _print_sample(texts, args.sample, args.seed)
         return 0
-    if args.list:
+    if args.list or args.banned:
         for text in texts:
             for sentence in text.sentences:
-                if is_hard(sentence) or (args.long and is_long(sentence)):
+                is_listed = args.list and (is_hard(sentence) or (args.long and is_long(sentence)))
+                if is_listed or (args.banned and is_banned(sentence)):
                     print(f"{text.file}:{text.line}: {text.kind}: {sentence}")
         return 0
     counts = count(texts)

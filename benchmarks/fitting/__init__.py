@@ -1,1 +1,4 @@
-"""The fit of the throughput estimate's constants to published measurements: ``constants_fit``."""
+"""The fit of the throughput estimate's constants to published measurements.
+
+Begin with ``constants_fit``.
+"""

@@ -1,1 +1,4 @@
-"""Killing ranks of a real cluster at random, and what its event log tells of the recovery."""
+"""Killing ranks of a real cluster at random, and the recoveries that its event log records.
+
+Begin with ``commit_recovery``.
+"""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import AnyObservation, IterationCommitted

@@ -17,7 +17,7 @@ from typing import Final
 
 from peers.contenders.contender import CampaignContext, Contender
 from peers.runs.fault_scenarios import FaultScenario
-from peers.runs.rank_records import RunRecord
+from peers.runs.peer_rank_records import RunRecord
 from peers.runs.workload_plan import now_s
 from peers.tables.results_file import Results
 

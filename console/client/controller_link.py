@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import override
 
-from console.client.source import Inbox, NoReplyError
+from console.client.source import ControllerSource, Inbox, NoReplyError
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.reducer import LinkChanged, Received
 from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply
@@ -34,7 +35,7 @@ class IncompatibleError(LinkLostError):
     """The controller speaks another version of the API."""
 
 
-class ApiLink:
+class ApiLink(ControllerSource):
     """A ``ControllerSource`` on a controller's unix socket."""
 
     def __init__(
@@ -52,8 +53,8 @@ class ApiLink:
         self._writer: asyncio.StreamWriter | None = None
         self._replies: dict[str, asyncio.Future[Reply]] = {}
 
+    @override
     async def run(self, inbox: Inbox) -> None:
-        """Stay connected until cancelled."""
         delay_s = self._first_delay_s
         while True:
             phase, reason = LinkPhase.LOST, ""
@@ -77,6 +78,7 @@ class ApiLink:
             await asyncio.sleep(delay_s)
             delay_s = min(MAX_DELAY_S, 2 * delay_s)
 
+    @override
     async def send(self, command: Command) -> Reply:
         """Send ``command`` and wait for its reply, at most ``reply_timeout_s``."""
         if self._writer is None:

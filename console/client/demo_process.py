@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from console.client.controller_link import ApiLink
-from console.client.source import Inbox
+from console.client.source import ControllerSource, Inbox
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.text import clean
 from console.viewmodel.reducer import DemoOutput, LinkChanged
@@ -61,7 +63,7 @@ class DemoChild:
         return self._process.poll()
 
     def end(self) -> bool:
-        """Ask, then tell, then force the demo to end; return whether asking was enough.
+        """End the demo by request, then SIGTERM, then SIGKILL; return whether it ended in order.
 
         Blocks until the child is gone. The directory goes too, unless force was needed.
         """
@@ -104,7 +106,7 @@ class DemoChild:
                 self._process.send_signal(number)
 
 
-class DemoSource:
+class DemoSource(ControllerSource):
     """A ``ControllerSource`` on a demo: its progress, its API, and its end."""
 
     def __init__(self, child: DemoChild, clock: Callable[[], float]) -> None:
@@ -112,6 +114,7 @@ class DemoSource:
         self._clock = clock
         self._link = ApiLink(child.socket_path, clock)
 
+    @override
     async def run(self, inbox: Inbox) -> None:
         """Watch the child until it ends, and say so."""
         async with asyncio.TaskGroup() as group:
@@ -132,8 +135,8 @@ class DemoSource:
         """Where the child writes."""
         return self._child.log_path
 
+    @override
     async def send(self, command: Command) -> Reply:
-        """Send a command over the demo's API."""
         return await self._link.send(command)
 
 

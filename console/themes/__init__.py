@@ -1,1 +1,1 @@
-"""Colours of the console: the only place where a tone becomes a terminal style."""
+"""The only place where a tone becomes a terminal style. Begin with ``colours``."""

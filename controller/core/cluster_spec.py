@@ -69,7 +69,7 @@ def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:
 
 
 def _present_size(task: TaskState) -> int:
-    """Return the workers that the task is to have now, or else those that it goes on with."""
+    """Return the workers that the task is to have now, or else those that it continues with."""
     if task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.HELD, TaskPhase.STOPPED}:
         return 0
     place = task.assignment.target or task.assignment.interim or task.place

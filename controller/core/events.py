@@ -1,4 +1,4 @@
-"""Everything that can happen, as the core is told it: past tense, immutable, journaled.
+"""Everything that can happen, as the core receives it: past tense, immutable, journaled.
 
 The runtime wraps each body in an ``Event`` with a number and a time before the machine sees it.
 Instructions repeat the number of the event that caused them, so any effect leads back to its
@@ -52,7 +52,7 @@ class NodeAttached:
 
 @dataclass(frozen=True, slots=True)
 class ContactLost:
-    """The session with the node's agent ended, or nothing was heard for too long."""
+    """The session with the node's agent ended, or no message came for too long."""
 
     node: NodeId
     last_message_at: float
@@ -105,9 +105,9 @@ class StopCarriedOut:
 
 @dataclass(frozen=True, slots=True)
 class HaltCarriedOut:
-    """The agent has told the ranks of a ``HaltRanks``.
+    """The agent has passed a ``HaltRanks`` to its ranks.
 
-    They say themselves when they have parked.
+    Each rank reports itself when it has parked.
     """
 
     node: NodeId

@@ -154,7 +154,7 @@ class RecordIterations:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell operators, and the event log, what happened.
+    """Show operators what happened, and write it to the event log.
 
     Attributes:
         cause: Number of the event.

@@ -2,7 +2,7 @@
 
 Synchronous, total and deterministic. Equal events in equal order give equal instructions, so a
 journal replayed through a new machine rebuilds its state exactly. It never raises for anything
-that the world can do. ``InvariantViolationError`` is our own bug; its text tells the last events of
+that the world can do. ``InvariantViolationError`` is our own bug; its text lists the last events of
 the task or node.
 """
 
@@ -95,7 +95,7 @@ from profiles.faults.excerpt import classify_excerpt
 
 _NUM_REMEMBERED: Final = 500
 """Events that are kept for the story of a broken promise: some minutes of a small cluster."""
-_NUM_TOLD: Final = 10
+_NUM_STORY_EVENTS: Final = 10
 _MAX_LINE: Final = 200
 
 
@@ -105,8 +105,8 @@ class Machine:
     Attributes:
         state: What is known. Read it; only ``handle`` changes it.
         policy: What operators decided in advance.
-        table: Divisions that were found before they are wanted. It saves time and is of no other
-            consequence, so it is not part of the state: replace it at will between events.
+        table: Precomputed divisions. They save time and do not change the result, so they are no
+            part of the state: replace them at will between events.
         is_checked: Whether invariants and sweeps are checked after every event; for tests.
     """
 
@@ -136,8 +136,8 @@ class Machine:
         Raises:
             InvariantViolationError: The events have a gap, or the core has a bug.
         """
-        # A gap would rebuild another state than the one that the journal tells of, and would not
-        # show.
+        # With a gap, replay would rebuild another state than that of the journal, and no one
+        # would notice.
         if event.number != self._num_events + 1:
             raise InvariantViolationError(
                 f"event {event.number} follows event {self._num_events}: the journal has a gap"
@@ -164,15 +164,15 @@ class Machine:
         All where none does.
         """
         # Searching in the text finds a name at any depth of an event. It is slow, and runs once.
-        told = [(event, repr(event.body)) for event in self._newest]
+        events = [(event, repr(event.body)) for event in self._newest]
         named = [
             (event, text)
-            for event, text in told
+            for event, text in events
             if any(f"'{subject}'" in text for subject in subjects)
         ]
         return tuple(
             f"event {event.number} at {event.at:.3f} s: {text[:_MAX_LINE]}"
-            for event, text in (named or told)[-_NUM_TOLD:]
+            for event, text in (named or events)[-_NUM_STORY_EVENTS:]
         )
 
     def outlook(self) -> Outlook:

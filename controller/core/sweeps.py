@@ -68,14 +68,17 @@ def num_finished(turn: Turn) -> int:
 
 
 def _plan_after_finish(turn: Turn) -> None:
-    # Workers of a finished task are free: that alone is a reason for a new plan.
+    # ``finish`` runs when the last rank of a task is gone, and can't plan: rooms of the core are
+    # layered, and lifecycle is below planning. One event may also finish several tasks, for
+    # instance an inventory. A plan made here counts the free workers of all of them.
     if num_finished(turn) > turn.num_finished_before:
         reconsider(turn, trigger="a finished task", seen="a task has finished")
 
 
 def _act_on_named_causes(turn: Turn) -> None:
     # A parked task may have got its cause, and so a plan, only in ``continue``. Without this second
-    # pass the task would stay parked until the next event.
+    # pass the task would stay parked until the next event. Tasks may be halted a second time in one
+    # turn, as the new plan may move tasks that still train. A parked task is not halted again.
     if make_requested_plans(turn):
         park_what_moves(turn)
         continue_parked(turn)
@@ -138,6 +141,8 @@ SWEEPS: Final = (
         "causes are named in ``continue``, once all ranks have parked",
         _CONTINUE | _PARK | _PLAN,
     ),
+    # After both passes that continue parked tasks: the plan for a named cause may give a waiting
+    # task another target, and a parked task occupies its new workers only once it continues.
     Sweep(
         "start",
         start_what_can_start,
@@ -152,6 +157,8 @@ SWEEPS: Final = (
         "a plan is applied once its tasks are at their targets",
         frozenset({Announce}),
     ),
+    # The last one: an earlier sweep of the same turn may park a task or take its target away. An
+    # incident that was closed before it would be announced as cured while its task does not train.
     Sweep(
         "close incidents",
         close_cured_incidents,
@@ -173,6 +180,7 @@ def run_sweeps(turn: Turn, *, is_checked: bool = False) -> None:
         InvariantViolationError: A sweep emitted an instruction that the table does not allow.
     """
     for sweep in SWEEPS:
+        # Sweeps share one list of instructions, so only its new part belongs to this sweep.
         num_before = len(turn.instructions)
         sweep.run(turn)
         if is_checked:

@@ -28,7 +28,7 @@ class JudgeNode:
 
 @dataclass(frozen=True, slots=True)
 class StartOverdue:
-    """A generation should have committed its first iteration by now."""
+    """The first iteration of a generation is overdue."""
 
     task: TaskId
     generation: Generation
@@ -46,7 +46,7 @@ class CommandLives:
 
 @dataclass(frozen=True, slots=True)
 class StopOverdue:
-    """A graceful stop should have ended by now."""
+    """The end of a graceful stop is overdue."""
 
     task: TaskId
     generation: Generation
@@ -55,7 +55,7 @@ class StopOverdue:
 
 @dataclass(frozen=True, slots=True)
 class HaltOverdue:
-    """All ranks of a generation that was told to park should have done so by now."""
+    """A generation was halted, and the parking of its ranks is overdue."""
 
     task: TaskId
     generation: Generation
@@ -82,7 +82,7 @@ class CapacityOverdue:
 
 @dataclass(frozen=True, slots=True)
 class SparesOverdue:
-    """The processes that a task is to grow by should be prepared by now."""
+    """The spares by which a task is to grow are overdue."""
 
     task: TaskId
     generation: Generation
@@ -91,7 +91,7 @@ class SparesOverdue:
 
 @dataclass(frozen=True, slots=True)
 class IterationOverdue:
-    """A generation should have committed another iteration by now."""
+    """The next iteration of a generation is overdue."""
 
     task: TaskId
     generation: Generation
@@ -109,7 +109,7 @@ class InspectionDue:
 
 @dataclass(frozen=True, slots=True)
 class InspectionOverdue:
-    """The agents should have said by now where the ranks of a stalled task stand."""
+    """The agents' reports on the ranks of a stalled task are overdue."""
 
     task: TaskId
     generation: Generation
@@ -118,7 +118,7 @@ class InspectionOverdue:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementOverdue:
-    """Ranks that are measured should have committed another iteration by now."""
+    """The next iteration of measured ranks is overdue."""
 
     task: TaskId
     generation: Generation

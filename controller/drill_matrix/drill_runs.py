@@ -99,7 +99,7 @@ class MatrixRun:
                             await self._repair(cluster)
 
     def _may_have_namespaces(self) -> bool:
-        """Return whether network namespaces seem possible, as far as can be told without a try."""
+        """Return whether network namespaces seem possible, without a try."""
         with suppress(NetworkError):
             return self._options.network != "loopback" and bool(find_program())
         return False

@@ -1,4 +1,4 @@
-"""Tells from the core's state whether the next drill can begin. Pure."""
+"""Reads from the core's state whether the next drill can begin. Pure."""
 
 from collections.abc import Mapping
 

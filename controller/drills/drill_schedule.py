@@ -1,4 +1,4 @@
-"""Requests drills when they are due, and tells when a headless run has settled."""
+"""Requests drills when they are due, and reports when a headless run has settled."""
 
 from collections.abc import Callable, Sequence
 

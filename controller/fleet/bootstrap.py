@@ -43,7 +43,7 @@ async def ensure_agent(
             if not await sftp.isdir(directory):
                 await _upload(sftp, bundle, directory)
                 _LOG.info(
-                    "agent copied: node=%s version=%s files=%d directory=%s",
+                    "agent copied: node=%s version=%s files=%d path=%s",
                     address.node, bundle.version, len(bundle.files), directory,
                 )  # fmt: skip
     arguments = [address.python, directory, "start", "--state-dir", address.state_dir]

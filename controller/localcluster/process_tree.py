@@ -24,7 +24,7 @@ _MAX_ROUNDS: Final = 1000
 
 
 class Process(NamedTuple):
-    """One process, from /proc/PID/stat. ``start_ticks`` tells it from a later one with its id."""
+    """One process, from /proc/PID/stat. ``start_ticks`` differs for a later one with its id."""
 
     pid: int
     name: str

@@ -46,11 +46,11 @@ class LogOptions:
 
 
 _EXPLAINED: Final = """\
-The log has what happens at the edges of the controller: connections, commands to nodes, files
+The log shows what happens at the edges of the controller: connections, commands to nodes, files
 and clients of the API. Without these options only warnings and errors of the controller itself are
 printed, on standard error, between the lines that show the progress."""
 _EXPLAINED_FOR_CONSOLES: Final = """\
-The log has the console's own work; with --demo also the demo's controller. Without --log-file
+The log shows the console's own work; with --demo also the demo's controller. Without --log-file
 nothing is logged: the console draws on the terminal."""
 
 
@@ -139,7 +139,7 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 def _formatter(name: Literal["text", "json"]) -> logging.Formatter:
     # Imported when needed: it imports pydantic, which would delay the help text of the console.
-    from controller.logs.log_format import JsonFormatter, TextFormatter  # noqa: PLC0415
+    from nodeagent.process_tools.log_format import JsonFormatter, TextFormatter  # noqa: PLC0415
 
     return JsonFormatter() if name == "json" else TextFormatter()
 

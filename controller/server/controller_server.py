@@ -158,7 +158,7 @@ class ControllerServer:
             ApiSocketError: The socket can't be made.
         """
         _LOG.info(
-            "server started: cluster=%s nodes=%d tasks=%d directory=%s",
+            "server started: cluster=%s nodes=%d tasks=%d path=%s",
             self._name, len(self._config.addresses), len(self._config.tasks), self._places.directory,
         )  # fmt: skip
         try:

@@ -128,4 +128,4 @@ class PrecomputedPlans:
         self._machine.table = table
         self._planned = outlook
         num, took_s = len(table.divisions), self._took_s
-        _LOG.debug("plans for next events computed: divisions=%d seconds=%.3f", num, took_s)
+        _LOG.debug("plans for next events computed: divisions=%d duration_s=%.3f", num, took_s)

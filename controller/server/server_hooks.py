@@ -22,8 +22,8 @@ class ServerHooks:
         answered: Called with each answer of the core, before the API's client gets it.
         drills: Carries out drills; None means that they are refused.
         offered_drills: The drills that clients may ask for.
-        may_shut_down: Whether a client may end the run; ``ControllerServer.is_closing`` tells the
-            owner.
+        may_shut_down: Whether a client may end the run; ``ControllerServer.is_closing`` shows it
+            to the owner.
     """
 
     observers: Sequence[AnnouncementObserver] = ()

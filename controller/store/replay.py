@@ -91,7 +91,7 @@ def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
                 newest = ended.get(instruction.task, Generation(-1))
                 ended[instruction.task] = max(newest, instruction.generation)
     took_s = time.perf_counter() - begin_s
-    _LOG.info("journal replayed: events=%d seconds=%.3f at_s=%.3f", num_events, took_s, at)
+    _LOG.info("journal replayed: events=%d duration_s=%.3f at_s=%.3f", num_events, took_s, at)
     return ReplayedRun(started, num_events, at, timers, last_seqs, ended)
 
 

@@ -1,1 +1,5 @@
-"""What readings of a node's probes mean: pure folds, readings and the time in, findings out."""
+"""What readings of a node's probes mean: readings and the time in, findings out.
+
+The functions are pure. Begin with ``lasting_conditions``, which the detectors of GPUs, links,
+disks and memory use.
+"""

@@ -5,10 +5,9 @@ all members of the group count alike, the name, the state. It writes the ring as
 (``torch._C._distributed_c10d``); there is a pickle too, which nobody but its own process should
 read.
 
-A process that goes on in another generation makes its groups anew, under the same names, and the
-ring holds both: the newest maker of a name counts, and nothing from before the generation. What
-goes from one rank to another alone (pipeline exchanges) is left out, since its numbers belong to
-the pair.
+A process that continues in another generation makes its groups anew, under the same names. The ring
+then holds both groups. Only the newest group of a name counts, and nothing from before the
+generation. Pipeline exchanges are left out, since their numbers belong to a pair of ranks.
 
 Pure; what follows from it is decided in ``controller.core.rules.collectives``. A record that is not
 understood, as of another version of torch, is an empty one.
@@ -28,8 +27,8 @@ _MAX_NAME_CHARS: Final = 80
 def newest_collectives(records: Iterable[bytes | str], since_ns: int) -> tuple[Collective, ...]:
     """Return the newest collective of each group, the newest first, at most ``MAX_COLLECTIVES``.
 
-    A group that is in several records is told as the first of them has it: each backend counts on
-    its own, so what members say must come from the same one.
+    A group that is in several records is reported as in the first of them. Each backend counts on
+    its own, so the numbers of all members must come from the same backend.
 
     Args:
         records: What each backend's flight recorder writes, version 2 of its format.

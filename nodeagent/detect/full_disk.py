@@ -1,10 +1,9 @@
 """When a disk counts as full: so little is free that the next checkpoint will not fit.
 
 Both a share and an amount must be short: 5 % of a large file system is room enough, and a small
-tmpfs is full only when little of it is left. File names run out too. Who was told that a disk is
-full is told that it is over only when there is half as much again, so that one file coming and
-going does not make a storm. A path that can't be looked at is told as such, and a disk that was
-full there still counts as full.
+tmpfs is full only when little of it is left. File names run out too. A full disk is
+reported as over only when half as much again is free: one file that comes and goes makes no storm.
+A path that can't be read is reported as such, and a disk that was full there still counts as full.
 """
 
 from collections.abc import Mapping, Sequence

@@ -81,7 +81,7 @@ class GpuDetector:
         heat = [finding for now in alive for finding in _heat(now)]
         missing = self._subjects - {reading.subject for reading in readings}
         self._subjects |= {reading.subject for reading in readings}
-        states += _untold(missing)
+        states += _not_listed(missing)
         unread = missing | {reading.subject for reading in lost}
         return events + self._states.update(states, unread) + self._heat.update(heat, unread)
 
@@ -151,11 +151,11 @@ def _finding(
     )
 
 
-def _untold(subjects: Collection[str]) -> list[NodeFinding]:
-    """Return the finding that NVML tells nothing of these GPUs, if there are any."""
+def _not_listed(subjects: Collection[str]) -> list[NodeFinding]:
+    """Return the finding that NVML no longer lists these GPUs, if there are any."""
     if not subjects:
         return []
-    text = f"NVML does not tell of {', '.join(sorted(subjects))} any more"
+    text = f"NVML no longer lists {', '.join(sorted(subjects))}"
     return [NodeFinding(probe="gpu", sign="unreadable", subject="NVML", text=text)]
 
 

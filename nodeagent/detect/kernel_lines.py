@@ -130,7 +130,7 @@ class KernelLogDetector:
 class _Neighbours:
     """The lines of one call by their numbers.
 
-    Those of an earlier call may tell of another fault.
+    Lines of an earlier call may show another fault.
     """
 
     def __init__(self, lines: Sequence[bytes], first: int) -> None:
@@ -149,16 +149,16 @@ class _Neighbours:
 
 
 def _text(verdict: Verdict, signs: Sequence[Sign], near: _Neighbours) -> str:
-    """Return the lines that speak for the verdict, in order.
+    """Return the lines that support the verdict, in order.
 
-    The most telling ones if all are too many.
+    If they are too many, the strongest.
     """
     faults = [(sign.line, sign.text) for sign in signs if sign.entry.names_fault]
     others = [(sign.line, sign.text) for sign in signs if not sign.entry.names_fault]
-    telling = [(verdict.line, verdict.evidence), *reversed(faults), *reversed(others)]
+    strongest_first = [(verdict.line, verdict.evidence), *reversed(faults), *reversed(others)]
     chosen: dict[int, str] = {}
     room = MAX_TEXT_BYTES
-    for number, line in [*telling, *near.around(verdict.line)]:
+    for number, line in [*strongest_first, *near.around(verdict.line)]:
         text = without_colours(line)[:_MAX_LINE_CHARS].strip()
         size = len(text.encode()) + 1
         if text and number not in chosen and size <= room:
@@ -168,7 +168,7 @@ def _text(verdict: Verdict, signs: Sequence[Sign], near: _Neighbours) -> str:
 
 
 def _subject(verdict: Verdict, signs: Sequence[Sign]) -> str:
-    """Return the device or process that a verdict is about, as far as the lines that agree tell."""
+    """Return the device or process of a verdict, if the lines that agree name one."""
     root = [sign for sign in signs if sign.line == verdict.line]
     agreeing = [sign for sign in signs if sign.entry.status == verdict.status]
     for sign in (*root, *reversed(agreeing)):

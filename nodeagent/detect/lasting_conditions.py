@@ -19,12 +19,12 @@ class LastingConditions:
         self._num_to_begin = num_to_begin
         self._num_to_end = num_to_end
         self._seen: dict[ConditionKey, int] = {}
-        self._told: dict[ConditionKey, NodeFinding] = {}
+        self._reported: dict[ConditionKey, NodeFinding] = {}
         self._num_missed: dict[ConditionKey, int] = {}
 
     def holds(self, sign: FindingSign, subject: str) -> bool:
-        """Return whether the condition was told and is not over."""
-        return (sign, subject) in self._told
+        """Return whether the condition was reported and is not over."""
+        return (sign, subject) in self._reported
 
     def update(
         self, found: Iterable[NodeFinding], unread: Collection[str] = ()
@@ -40,19 +40,19 @@ class LastingConditions:
         begun = [
             finding
             for key, finding in by_key.items()
-            if key not in self._told and self._seen[key] >= self._num_to_begin
+            if key not in self._reported and self._seen[key] >= self._num_to_begin
         ]
-        for key in self._told:
+        for key in self._reported:
             if key in by_key:
                 self._num_missed[key] = 0
             elif key[1] not in unread:
                 self._num_missed[key] = self._num_missed.get(key, 0) + 1
         over = [key for key, missed in self._num_missed.items() if missed >= self._num_to_end]
         ended = [self._end(key) for key in over]
-        self._told |= {(finding.sign, finding.subject): finding for finding in begun}
+        self._reported |= {(finding.sign, finding.subject): finding for finding in begun}
         return begun + ended
 
     def _end(self, key: ConditionKey) -> NodeFinding:
         del self._num_missed[key]
-        finding = self._told.pop(key)
+        finding = self._reported.pop(key)
         return finding.model_copy(update={"is_over": True, "text": f"over: {finding.text}"})

@@ -1,9 +1,8 @@
-"""Lines of the kernel log that were gone before anybody here had read them: counted, and told.
+"""Lines of the kernel log that were overwritten before the agent read them: counted, and reported.
 
 A reader that is too slow loses lines: the kernel's buffer wraps around, a file grows faster than it
-is read, the journal says itself what it has missed. A fault may have been among them, so operators
-are
-told: at the first loss, and then at most once a minute with the sum.
+is read, the journal says itself what it has missed. A fault may have been among them, so the
+loss is reported. The first loss is reported at once, further ones at most once a minute, as a sum.
 """
 
 import re
@@ -12,8 +11,8 @@ from typing import Final, NamedTuple
 
 from nodeagent.protocol.findings import NodeFinding
 
-TELL_S: Final = 60.0
-"""Losses within this of one that was told are told together."""
+REPORT_S: Final = 60.0
+"""Losses within this time of a reported loss are reported together."""
 
 _MISSED: Final = re.compile(rb"systemd-journald\S* Missed (\d{1,18}) kernel messages")
 """How journald words it, in its own log and in those of syslog daemons."""
@@ -31,27 +30,27 @@ class Lost(NamedTuple):
 
 
 class LostLines:
-    """Adds up losses and says when they are to be told."""
+    """Adds up losses and says when they are to be reported."""
 
     def __init__(self) -> None:
         self._lost = Lost()
-        self._told_at = float("-inf")
+        self._reported_at = float("-inf")
 
     def take(self, lost: Lost, lines: Iterable[bytes], now_s: float) -> NodeFinding | None:
-        """Return what is to be told now, if anything.
+        """Return the finding to report now, if there is one.
 
         Args:
             lost: What was lost since the last call.
-            lines: The lines that were read since then, some of which may tell of a loss.
+            lines: The lines that were read since then, some of which may show a loss.
             now_s: Seconds of a monotonic clock.
         """
         missed = [_MISSED.search(line) for line in lines if b"Missed" in line]
         num_missed = sum(int(match[1]) for match in missed if match)
         self._lost = self._lost.plus(lost).plus(Lost(num_lines=num_missed))
-        if self._lost == Lost() or now_s - self._told_at < TELL_S:
+        if self._lost == Lost() or now_s - self._reported_at < REPORT_S:
             return None
-        told, self._lost, self._told_at = self._lost, Lost(), now_s
-        return _finding(told)
+        lost, self._lost, self._reported_at = self._lost, Lost(), now_s
+        return _finding(lost)
 
 
 def _finding(lost: Lost) -> NodeFinding:

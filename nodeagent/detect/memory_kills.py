@@ -64,7 +64,7 @@ class MemoryKills:
             known.pop(group, None)
 
     def is_killed(self, pid: int, group: str | None, now_s: float) -> bool | None:
-        """Return whether the kernel killed ``pid`` for memory; None while that can't be told yet.
+        """Return whether the kernel killed ``pid`` for memory; None while that is not known yet.
 
         Args:
             pid: A process that a SIGKILL has ended.

@@ -16,7 +16,7 @@ from nodeagent.detect.memory_kills import MemoryKills
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.table_rows import CatalogueError
@@ -58,7 +58,7 @@ class KernelWatch:
         """Where lines come from, in words for an operator."""
         return "the catalogue of faults can't be used" if self._is_useless else self._log.state
 
-    def tell(self, kills: MemoryKills) -> None:
+    def pass_lines_to(self, kills: MemoryKills) -> None:
         """Hand every line to ``kills`` as soon as it is read."""
         self._kills = kills
 
@@ -75,11 +75,13 @@ class KernelWatch:
             self._report(finding)
 
     async def run(self) -> None:
-        """Follow the log for good."""
+        """Follow the log until it is cancelled."""
         detector: KernelLogDetector | None = None
         try:
             self.read()
-            _LOG.info("probe started: probe=kernel log source=%s interval_s=%g", self.state, POLL_S)
+            _LOG.info(
+                "probe started: probe=%s source=%s interval_s=%g", "kernel log", self.state, POLL_S
+            )
             while True:
                 if self._waiting and detector is None:
                     detector = await self._load_detector()
@@ -100,7 +102,9 @@ class KernelWatch:
         try:
             catalogue = await self._loading.call(self._load, self._load_limit_s)
         except TimeoutError:
-            _LOG.error("kernel log: the fault catalogue is still loading, lines wait")
+            _LOG.warning(
+                "fault catalogue still loading, kernel lines wait: limit_s=%g", self._load_limit_s
+            )
             return None
         self._is_useless = catalogue is None
         return None if catalogue is None else KernelLogDetector(catalogue)

@@ -27,7 +27,7 @@ from nodeagent.probes.memory import read_memory
 from nodeagent.probes.network import read_links
 from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.blocking import Blocking
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.findings import NodeFinding, Probe
 from nodeagent.ranks.rank_process import RankProcess
 

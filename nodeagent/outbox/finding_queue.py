@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.findings import FindingSign, NodeFinding
 
 _LOG = logging.getLogger(__name__)

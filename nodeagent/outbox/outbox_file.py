@@ -127,14 +127,14 @@ class OutboxFile:
     def _read_back(self, number: int, line: bytes) -> None:
         if not line.endswith(b"\n"):
             _LOG.warning(
-                "outbox: half-written record dropped: file=%s bytes=%d", self._path, len(line)
+                "outbox: half-written record dropped: path=%s bytes=%d", self._path, len(line)
             )
             return
         try:
             self.outbox.apply(_CODEC.decode(line))
         except ProtocolError as error:
             _LOG.error(
-                "outbox: damaged record dropped: file=%s line=%d reason=%s",
+                "outbox: damaged record dropped: path=%s line=%d reason=%s",
                 self._path,
                 number,
                 error,
@@ -145,7 +145,7 @@ class OutboxFile:
             self._compact()
         except OSError as error:
             # The file as it is says the same at greater length; try again after as much growth.
-            _LOG.warning("cannot compact outbox: file=%s reason=%s", self._path, error)
+            _LOG.warning("cannot compact outbox: path=%s reason=%s", self._path, error)
             self._live_size = self._size
 
     def _compact(self) -> None:

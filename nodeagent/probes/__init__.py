@@ -1,1 +1,4 @@
-"""Where observations come from: processes of this node, and its neighbours."""
+"""Where observations come from: this node's processes, and its neighbours.
+
+Begin with ``kernel_log``.
+"""

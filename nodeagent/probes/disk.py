@@ -1,8 +1,7 @@
 """Free space of the file systems that training writes to.
 
-A dead network file system blocks whoever asks it, for good. So each path is asked in a thread of
-its
-own: one that gives no answer hides no other, and is not asked again before it has answered.
+A dead network file system blocks its caller without end. So each path is read in a thread of its
+own: a path that gives no answer hides no other, and is not read again before it has answered.
 """
 
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nodeagent.detect.full_disk import DiskLook, DiskReading
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 
 ANSWER_LIMIT_S: Final = 10.0
 """How long all paths together are waited for, seconds."""

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
+from typing_extensions import override
+
 from nodeagent.detect.gpu_faults import GpuReading
 
 _LOG = logging.getLogger(__name__)
@@ -39,8 +41,8 @@ class Gpus(Protocol):
         """Return a reading of every GPU. May block; does not raise."""
 
 
-class NvmlGpus:
-    """The GPUs that NVML tells of. A driver that appears later is found at a later ``read``."""
+class NvmlGpus(Gpus):
+    """The GPUs that NVML lists. A driver that appears later is found at a later ``read``."""
 
     def __init__(self, load: Callable[[], Any] | None = None) -> None:
         """Look for GPUs at the first ``read``.
@@ -56,10 +58,11 @@ class NvmlGpus:
         self._state = "not looked for yet"
 
     @property
+    @override
     def state(self) -> str:
-        """How many GPUs there are, or why there is none, in words for an operator."""
         return self._state
 
+    @override
     def read(self) -> list[GpuReading]:
         """Return a reading of every GPU; none where there is no library or no driver."""
         if not self._devices:

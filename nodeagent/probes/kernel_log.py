@@ -1,41 +1,25 @@
 """The node's kernel log, from the first place that lets itself be read.
 
 In this order: ``/dev/kmsg``, the journal, one of the files that syslog daemons write. A file that
-the operator names is the only place. What can't be read is said once and tried again for good.
+the operator names is the only place. An unreadable place is reported
+once and tried again without end.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from nodeagent.detect.lost_lines import Lost
 from nodeagent.probes.kmsg import KernelMessages
 from nodeagent.probes.log_file import LogFile
+from nodeagent.probes.log_source import LogSource
 from nodeagent.probes.systemd_journal import SystemdJournal
 
 _LOG = logging.getLogger(__name__)
 
 RETRY_S: Final = 10.0
 _SYSLOG_FILES: Final = (Path("/var/log/kern.log"), Path("/var/log/messages"))
-
-
-class LogSource(Protocol):
-    """Where lines come from."""
-
-    @property
-    def name(self) -> str:
-        """What it is, for an operator."""
-
-    def read(self) -> list[bytes]:
-        """Return new lines. Raises ``OSError`` if that can't be done now."""
-
-    def take_lost(self) -> Lost:
-        """Return what was lost since the last call."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
 
 Opening = Callable[[], LogSource]
 

@@ -9,7 +9,10 @@ import os
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from nodeagent.detect.lost_lines import Lost
+from nodeagent.probes.log_source import LogSource
 
 _LOG = logging.getLogger(__name__)
 
@@ -19,7 +22,7 @@ _RECORD_BYTES: Final = 16 * 1024
 _MAX_RECORDS: Final = 1000
 
 
-class KernelMessages:
+class KernelMessages(LogSource):
     """Records that the kernel has written since this object was made."""
 
     def __init__(self, path: Path = KMSG) -> None:
@@ -28,11 +31,17 @@ class KernelMessages:
         Raises:
             OSError: It is not there, or may not be read.
         """
-        self.name = str(path)
+        self._path = path
         self._device = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         os.lseek(self._device, 0, os.SEEK_END)
         self._gaps = SequenceGaps()
 
+    @property
+    @override
+    def name(self) -> str:
+        return str(self._path)
+
+    @override
     def read(self) -> list[bytes]:
         """Return new records, at most a thousand.
 
@@ -57,12 +66,13 @@ class KernelMessages:
             lines.append(as_dmesg(record))
         return lines
 
+    @override
     def take_lost(self) -> Lost:
         """Return how many records were overwritten unread since the last call."""
         return Lost(num_lines=self._gaps.take_lost())
 
+    @override
     def close(self) -> None:
-        """Let go of the device. May be called again."""
         if self._device >= 0:
             os.close(self._device)
             self._device = -1

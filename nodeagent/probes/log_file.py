@@ -12,26 +12,29 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from nodeagent.detect.log_lines import LineCutter
 from nodeagent.detect.lost_lines import Lost
+from nodeagent.probes.log_source import LogSource
 
 _LOG = logging.getLogger(__name__)
 
 MAX_READ_BYTES: Final = 128 * 1024
 """What one call reads at most, so that a storm does not hold up the agent."""
 MAX_BEHIND_BYTES: Final = 1024 * 1024
-"""A reader that is further behind than this goes on at the end: news are worth more."""
+"""A reader that is further behind than this skips to the end: new lines matter more."""
 _TRACE_BYTES: Final = 64
 
 
 _Identity = tuple[int, int]
 
 
-class LogFile:
+class LogFile(LogSource):
     """The lines of one file that are new since the last call."""
 
     def __init__(self, path: Path) -> None:
-        """Begin to follow ``path``, whether or not it exists or can be read by now."""
+        """Begin to follow ``path``, whether or not it exists or can be read yet."""
         self._path = path
         self._file = -1
         self._lines = LineCutter()
@@ -46,12 +49,13 @@ class LogFile:
         self._offset, self._identity = there.st_size, _identity(there)
 
     @property
+    @override
     def name(self) -> str:
-        """What is followed, for an operator."""
         return str(self._path)
 
+    @override
     def read(self) -> list[bytes]:
-        """Return the lines that are complete by now and were not returned before.
+        """Return the lines that are complete and were not returned before.
 
         Raises:
             OSError: The file is not there or can't be read. What it had is not lost: it may be
@@ -73,13 +77,14 @@ class LogFile:
                 raise
         return lines
 
+    @override
     def take_lost(self) -> Lost:
         """Return how many bytes were skipped since the last call."""
         lost, self._num_skipped = Lost(num_bytes=self._num_skipped), 0
         return lost
 
+    @override
     def close(self) -> None:
-        """Let go of the file. May be called again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -115,7 +120,7 @@ class LogFile:
         if size - self._offset > MAX_BEHIND_BYTES:
             num_skipped = size - MAX_READ_BYTES - self._offset
             _LOG.warning(
-                "log follower is too far behind, bytes skipped: file=%s bytes=%d",
+                "log follower is too far behind, bytes skipped: path=%s bytes=%d",
                 self._path,
                 num_skipped,
             )

@@ -27,7 +27,7 @@ def _interfaces(folder: Path) -> Iterator[LinkReading]:
         state = _word(link / "operstate")
         yield LinkReading(
             name=link.name,
-            # An interface that is switched off refuses to tell its carrier.
+            # An interface that is switched off refuses to show its carrier.
             is_up=_word(link / "carrier") == "1",
             num_changes=_number(link / "carrier_changes"),
             num_bytes=(_number(link / "statistics" / "rx_bytes") or 0)

@@ -10,8 +10,11 @@ import shutil
 import subprocess
 from typing import Final
 
+from typing_extensions import override
+
 from nodeagent.detect.log_lines import LineCutter
 from nodeagent.detect.lost_lines import Lost
+from nodeagent.probes.log_source import LogSource
 
 _MISSED_MESSAGES: Final = "e9bf28e6e834481bb6f48f548ad13606"
 """``SD_MESSAGE_JOURNAL_MISSED``. It is no kernel message, so ``-k`` does not show it."""
@@ -23,10 +26,8 @@ _READ_BYTES: Final = 128 * 1024
 _MAX_REASON_CHARS: Final = 200
 
 
-class SystemdJournal:
+class SystemdJournal(LogSource):
     """Kernel messages of the journal since this object was made."""
-
-    name = "the journal (journalctl)"
 
     def __init__(self) -> None:
         """Start ``journalctl``.
@@ -50,6 +51,12 @@ class SystemdJournal:
         for end in (self._output, self._errors):
             os.set_blocking(end, False)
 
+    @property
+    @override
+    def name(self) -> str:
+        return "the journal (journalctl)"
+
+    @override
     def read(self) -> list[bytes]:
         """Return new lines.
 
@@ -64,10 +71,12 @@ class SystemdJournal:
             return self._lines.feed(data)
         raise OSError(f"journalctl ended: {self._last_words() or 'without a word'}")
 
+    @override
     def take_lost(self) -> Lost:
         """Return nothing: what was lost stands in the lines themselves."""
         return Lost()
 
+    @override
     def close(self) -> None:
         """End ``journalctl``. May be called again."""
         self._process.kill()

@@ -1,1 +1,4 @@
-"""Small tools for processes, sockets and time that the whole agent uses."""
+"""Small tools for processes, sockets and time that the whole agent uses.
+
+Begin with ``json_streams``.
+"""

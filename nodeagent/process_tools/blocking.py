@@ -1,4 +1,4 @@
-"""Work that may block for good, in daemon threads of its own.
+"""Work that may block without end, in daemon threads of its own.
 
 A call into a driver or a dead network file system can hang without end. The loop must not, and
 neither must the agent's end: the threads of asyncio's own pool are waited for, these are not.
@@ -32,7 +32,7 @@ class Blocking(Generic[ResultT]):
         A call that comes while the last one still hangs waits for that one instead.
 
         Raises:
-            TimeoutError: It takes longer than ``limit_s``; the thread goes on.
+            TimeoutError: It takes longer than ``limit_s``; the thread continues.
         """
         if self._running is None:
             loop = asyncio.get_running_loop()

@@ -3,7 +3,7 @@
 Reading and writing fail apart. A rank that dies right after its last report leaves that report
 unread in the socket while answers to it can't be delivered any more; with asyncio's own streams the
 failed write would throw the unread report away. So a broken write only marks the channel, and
-reading goes on to the end.
+reading continues to the end.
 
 Ends of the connection are ordinary (iteration stops); a malformed line raises ``ProtocolError`` so
 that the owner closes this connection and no other. Nothing here interprets a message.
@@ -116,7 +116,7 @@ class LineChannel:
             return  # it had ended already
 
     def end_input(self) -> None:
-        """End the lines after those that the peer has sent by now, whoever holds its end open.
+        """End the lines after those that the peer has sent, even if its end is still open.
 
         For a peer that is dead: all that it wrote waits in the socket already.
         """

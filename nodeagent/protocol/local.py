@@ -82,7 +82,7 @@ class StopAtBoundary(_Local):
 
 
 class Join(_Local):
-    """Go on as the rank of ``launch`` in its generation; the answer to ``RankHalted``."""
+    """Continue as the rank of ``launch`` in its generation; the answer to ``RankHalted``."""
 
     kind: Literal["join"] = "join"
     launch: RankLaunch

@@ -48,7 +48,7 @@ class RankStatus(_Message):
     """How long its threads waited for a core in one of these iterations: median; 0 if unknown."""
     rss_bytes: int = 0
     is_attached: bool = False
-    """It is a command whose program has attached, and speaks for itself."""
+    """It is a command whose program has attached, and reports itself."""
 
 
 # --- from the controller -------------------------------------------------------------------

@@ -39,7 +39,7 @@ class RankStarted(Observation):
 class RankExited(Observation):
     """A rank's process is gone. Exactly one of ``exit_code`` and ``signal`` is set, if known.
 
-    ``is_expected`` is true where the agent was told to stop the rank.
+    ``is_expected`` is true if the agent was ordered to stop the rank.
     """
 
     kind: Literal["rank_exited"] = "rank_exited"
@@ -72,7 +72,7 @@ class RankRaised(Observation):
 
 
 class RankHalted(Observation):
-    """A rank was told to park and has; it waits in its process for another generation.
+    """A rank was halted and has parked; it waits in its process for another generation.
 
     Attributes:
         position: Where it stands.
@@ -138,7 +138,7 @@ class IterationCommitted(Observation):
 
 
 class CheckpointMissed(Observation):
-    """A checkpoint was not completed; training goes on.
+    """A checkpoint was not completed; training continues.
 
     Attributes:
         iteration: The state would have been that after this iteration.

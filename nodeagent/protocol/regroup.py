@@ -8,8 +8,8 @@ core decides (``controller.core.rules.regroup.next_generation``), and every rank
 generation gets the same ``Resume``: the iteration is committed, finished from its partial results,
 or run again.
 
-Micro-batches are named by their index in the global batch, buckets by a digest of their parameters'
-names, ranks by their global rank in the generation that the record speaks of.
+The name of a micro-batch is its index in the global batch. The name of a bucket is a digest of its
+parameters' names. The name of a rank is its global rank in the generation of the record.
 """
 
 from typing import Literal
@@ -45,7 +45,7 @@ class VoteResult(_Record):
         grad_norm: L2 norm of the whole gradient, before clipping.
         num_tokens: What sums of gradients are divided by: tokens, or micro-batches where the loss
             is a mean per micro-batch.
-        is_park_wanted: Whether some rank was asked to pause at the iteration's end.
+        is_park_wanted: Whether some rank was asked to park at the iteration's end.
     """
 
     iteration: int
@@ -143,7 +143,7 @@ class Resume(_Record):
         shards: Where each shard comes from. Unsharded state is named here only where it comes from
             in-memory checkpoints. Those are of the iteration that the generation begins with:
             ``vote.iteration`` where there is a vote, else ``committed``.
-        num_shards: Shards of the optimizer state at each (tp, pp) that ``shards`` speaks of.
+        num_shards: Shards of the optimizer state at each (tp, pp) of ``shards``.
         kept_copies: Iterations whose in-memory checkpoints are not overwritten until newer ones are
             complete, since together they outlast further losses.
         num_recomputed: Micro-batches that were computed before the fault and are computed again.

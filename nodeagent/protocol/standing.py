@@ -23,7 +23,7 @@ MAX_COLLECTIVES: Final = 16
 
 
 class Collective(BaseModel):
-    """A collective that a rank has called, as torch's flight recorder tells it.
+    """A collective that a rank has called, as torch's flight recorder shows it.
 
     Attributes:
         group: Name of its process group, the same on all members.
@@ -60,7 +60,7 @@ class Standing(BaseModel):
             the threads; 0 if unknown. The agent fills it in.
         stack: Stacks of its threads, the training thread first, each innermost frame first; at most
             ``MAX_STACK_CHARS``.
-        source: Who told: the rank itself, its fault handler, ``py-spy``, or the kernel.
+        source: Where this is from: the rank itself, its fault handler, ``py-spy``, or the kernel.
         collectives: The newest of each process group, newest first, at most ``MAX_COLLECTIVES``;
             empty where the rank does not answer itself.
     """

@@ -24,7 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, SupportsFloat
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import IterationCommitted
@@ -32,7 +33,6 @@ from nodeagent.rank.agent_link.control_link import ControlLink
 from nodeagent.rank.agent_link.drill_error import DrillError
 from nodeagent.rank.agent_link.exception_report import is_of_collective, raised
 from nodeagent.rank.agent_link.training_stacks import DUMP_SIGNAL, dump_stacks_on_signal
-from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.ranks.supervisor import RankKey
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Monitor:
         call counts as the duration of the iteration.
 
         Args:
-            iteration: Counted from 1. After a checkpoint is loaded the program goes on counting.
+            iteration: Counted from 1. After a checkpoint is loaded the program continues its count.
             loss: Mean loss of the global batch. If it is a tensor on a GPU, this call waits for it.
             grad_norm: L2 norm of the whole gradient.
             num_tokens: Tokens of the global batch, from which the throughput is computed.

@@ -1,14 +1,14 @@
-"""What the agent does for ranks that are commands, which don't speak for themselves.
+"""What the agent does for ranks that are commands, which send no reports themselves.
 
-A command knows nothing of its agent. Its iterations are read from its log, in Megatron-LM's line;
-its exit with 0 means that it has finished; a stop is a SIGTERM; and where its generation is halted
-the agent says in its place that it holds nothing to go on with: the next generation begins with new
+A command knows nothing of its agent. Its iterations are read from its log, in Megatron-LM's line.
+Its exit with 0 means that it has finished. A stop is a SIGTERM. If its generation is halted, the
+agent reports for it that it has no state to continue with. The next generation then begins with new
 processes, which ends this one.
 
 Lines are taken once, also where agents are replaced: how far a log was read is stored with the
-report of the last line in it. A program that has attached to the agent tells its iterations itself,
-and no line of its log is taken from then on. It leaves a file that says so before it goes on, since
-its first lines may be read before its first words arrive.
+report of the last line in it. A program that has attached to the agent reports its iterations
+itself, and no line of its log is taken from then on. It leaves a file that says so before it
+continues, since its first lines may be read before its first message arrives.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
+from nodeagent.process_tools.process_files import ExitRecord
 from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
 from nodeagent.protocol.regroup import Position
-from nodeagent.rank.process.process_files import ExitRecord
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_process import RankProcess
 from profiles.iteration_line import IterationLine, parse_iteration_line
@@ -59,7 +59,7 @@ class CommandRanks:
         self._readings: dict[int, _Reading] = {}
 
     async def follow(self, rank: RankProcess) -> None:
-        """Take iterations from the rank's log until it has ended, or speaks for itself."""
+        """Take iterations from the rank's log until it has ended, or reports itself."""
         while not (rank.exited.is_set() or rank.is_attached):
             has_more = self._look_or_warn(rank)
             await asyncio.sleep(0 if has_more else LOOK_S)
@@ -73,8 +73,10 @@ class CommandRanks:
         if rank.is_attached or rank.is_foreign:
             return False
         reading = self._reading(rank)
-        data = _read(self._files.log(rank.born), reading.offset)
-        if self._files.is_attached(rank.born):  # after the reading: that may hold lines from since
+        data = _read(self._files.log(rank.first_key), reading.offset)
+        if self._files.is_attached(
+            rank.first_key
+        ):  # after the reading: that may hold lines from since
             rank.is_attached = True
             return False
         ends = [match.end() for match in _LINE_END.finditer(data)]
@@ -115,7 +117,7 @@ class CommandRanks:
         self._outbox.store(done, self._clock.wall_s(), Mark(scope=MarkScope.DONE, name=rank.name))
 
     def halt(self, rank: RankProcess) -> None:
-        """Say for the rank that it has parked with nothing to go on with.
+        """Say for the rank that it has parked with nothing to continue with.
 
         Raises:
             OSError: That can't be stored.

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from nodeagent.detect.memory_kills import NODE, MemoryKills
 from nodeagent.probes.control_groups import (
     CGROUP,
@@ -18,14 +20,14 @@ from nodeagent.probes.control_groups import (
     num_kills,
     num_kills_of_node,
 )
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 
 LIMIT_S: Final = 1.0
 _POLL_S: Final = 0.05
 
 
 class KillCauses(Protocol):
-    """Tells memory kills from others."""
+    """Separates memory kills from others."""
 
     def watch(self, pid: int) -> None:
         """Begin to watch a living process."""
@@ -37,7 +39,7 @@ class KillCauses(Protocol):
         """Return whether the SIGKILL that ended ``pid`` came from the kernel, for memory."""
 
 
-class MemoryKillCauses:
+class MemoryKillCauses(KillCauses):
     """``KillCauses`` by the counts of control groups and the kernel log."""
 
     def __init__(
@@ -62,6 +64,7 @@ class MemoryKillCauses:
         self._cgroup = cgroup
         self._groups: dict[int, Path] = {}
 
+    @override
     def watch(self, pid: int) -> None:
         """Begin to watch a living process; nothing happens if its group can't be found."""
         group = memory_group(pid, self._proc, self._cgroup)
@@ -69,8 +72,8 @@ class MemoryKillCauses:
             self._groups[pid] = group
         self.sample()
 
+    @override
     def forget(self, pid: int) -> None:
-        """Stop watching a process."""
         group = self._groups.pop(pid, None)
         if group is not None and group not in self._groups.values():
             self.kills.forget(str(group))
@@ -84,6 +87,7 @@ class MemoryKillCauses:
             if (count := num_kills(group)) is not None:
                 self.kills.take_count(str(group), count, now_s)
 
+    @override
     async def is_out_of_memory(self, pid: int) -> bool:
         """Return whether the kernel killed ``pid`` for memory; takes a second at most."""
         deadline = self._clock.monotonic_s() + LIMIT_S

@@ -64,7 +64,7 @@ class Rank(Protocol):
 
     @property
     def pid(self) -> int:
-        """The process; another one may speak for it where it is a command."""
+        """The process; if it is a command, its child may send in its place."""
 
     @property
     def key(self) -> RankKey:
@@ -80,7 +80,7 @@ class Rank(Protocol):
 
     @property
     def became(self) -> RankLaunch | None:
-        """What it was told to go on as, if anything."""
+        """The rank that it was ordered to become, if any."""
 
 
 class Ranks(Protocol):
@@ -182,9 +182,9 @@ class RankConnections:
             control.channel.send(halt)
 
     def join(self, pid: int, launch: RankLaunch) -> None:
-        """Tell a process which rank it has become.
+        """Send a process the rank that it has become.
 
-        One without a connection is told at its hello.
+        A process without a connection gets it at its hello.
         """
         if (control := self._control.get(pid)) is not None:
             control.send_join(launch)
@@ -254,8 +254,8 @@ class RankConnections:
             control = self._control[hello.pid] = _Control(channel)
         rank = await self._owner.greet(hello)
         if rank is not None and rank.pid != hello.pid:
-            # A program that a script has started speaks for the script's process, which is the
-            # rank.
+            # The process of the script is the rank. A program that the script has started sends
+            # the reports of that rank.
             self._control[rank.pid] = self._control.pop(hello.pid)
         if rank is not None and not rank.is_foreign:
             self._repeat(control, _key_of(hello), rank)

@@ -14,10 +14,10 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import wait_ended
+from nodeagent.process_tools.process_files import ExitRecord
 from nodeagent.protocol.observations import AnyObservation, LaunchFailed, RankExited
-from nodeagent.rank.process.process_files import ExitRecord
 from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.kill_causes import KillCauses
 from nodeagent.ranks.rank_files import RankFiles
@@ -38,8 +38,8 @@ class ExitSources:
     Attributes:
         drained: Waits until what the process ``pid`` had sent to the agent is read, so that its
             exit is not stored before its last words.
-        causes: Tells kills for memory from others.
-        commands: Speaks for the ranks that are commands.
+        causes: Separates kills for memory from others.
+        commands: Reports for the ranks that are commands.
     """
 
     drained: Callable[[int], Awaitable[None]]
@@ -79,7 +79,7 @@ class RankExits:
     async def _exit_record(self, rank: RankProcess) -> ExitRecord | None:
         """Wait until its parent wrote how the rank ended; the parent may itself be dead."""
         deadline = self._clock.monotonic_s() + EXIT_FILE_WAIT_S
-        while (ended := self._files.exit(rank.born, rank.pid)) is None:
+        while (ended := self._files.exit(rank.first_key, rank.pid)) is None:
             if self._clock.monotonic_s() >= deadline:
                 _LOG.warning("no exit record, exit status unknown: rank=%s", rank.name)
                 break
@@ -95,7 +95,7 @@ class RankExits:
         self, rank: RankProcess, ended: ExitRecord | None, *, is_out_of_memory: bool
     ) -> AnyObservation:
         key, marks = rank.key, self._outbox.outbox
-        tail = self._files.tail(rank.born, rank.record.log_begin)
+        tail = self._files.tail(rank.first_key, rank.record.log_begin)
         if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
             return LaunchFailed(
                 task=key.task,

@@ -1,10 +1,10 @@
 """The directory ``ranks/`` of a node's state directory: the files of all its ranks.
 
-Names and contents of one process's files are in ``nodeagent.rank.process.process_files``. A process
-that becomes another rank keeps the file names of its first rank. The agent then writes the new
-rank into its ``.json``; the process that forked the rank does not write that file again. All files
-of an ended rank but its log go once its exit is stored in the outbox. Logs of ended ranks are kept
-for the newest ``NUM_LOGS_KEPT``.
+``nodeagent.process_tools.process_files`` has the names and contents of one process's files. A
+process that becomes another rank keeps the file names of its first rank. The agent then writes the
+new rank into its ``.json``; the process that forked the rank does not write that file again. All
+files of an ended rank but its log go once its exit is stored in the outbox. Logs of ended ranks are
+kept for the newest ``NUM_LOGS_KEPT``.
 
 This module reads and writes files and decides nothing.
 """
@@ -17,13 +17,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.rank.process.process_files import (
+from nodeagent.process_tools.process_files import (
     ExitRecord,
     ProcessFiles,
     StartRecord,
     replace_file,
 )
+from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.supervisor import RankKey, key_of
 
 _LOG = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ class RankRecord(StartRecord):
     log_begin: int = 0
 
     @property
-    def born(self) -> RankKey:
-        """Name that it was born with: that of its files and marks."""
+    def first_key(self) -> RankKey:
+        """Its first name, which its files and marks keep."""
         return key_of(self.launch)
 
     @property
@@ -88,7 +88,7 @@ class RankFiles:
                 continue
             except ValidationError as error:
                 _LOG.error(
-                    "rank record unreadable, moved aside: file=%s reason=%s",
+                    "rank record unreadable, moved aside: path=%s reason=%s",
                     path,
                     error.errors()[0]["msg"],
                 )
@@ -108,10 +108,10 @@ class RankFiles:
         Raises:
             OSError: It can't be written; the old record stands.
         """
-        log = self.log(record.born)
+        log = self.log(record.first_key)
         size = log.stat().st_size if log.exists() else 0
         renamed = record.model_copy(update={"became": launch, "log_begin": size})
-        replace_file(self.of(record.born).start, renamed)
+        replace_file(self.of(record.first_key).start, renamed)
         return renamed
 
     def is_cold(self, key: RankKey) -> bool:

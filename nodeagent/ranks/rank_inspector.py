@@ -19,7 +19,7 @@ from typing import Final
 from nodeagent.detect.stacks import parse_dump, parse_py_spy, standing_of
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.probes.process_stats import catches, core_wait_s, read_stat
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import send
 from nodeagent.protocol.observations import RankInspected
 from nodeagent.protocol.standing import Standing, Where
@@ -132,7 +132,7 @@ class RankInspector:
         """Have the rank's fault handler write its stacks; None if none comes, or comes in time."""
         if rank.pidfd is None or _is_opaque(rank) or not catches(rank.pid, DUMP_SIGNAL):
             return None  # it would be ended by the signal, or means something else by it
-        path = self._files.stack(rank.born)
+        path = self._files.stack(rank.first_key)
         if not path.exists():
             return None  # the signal means something else to this program
         begin = _size(path)

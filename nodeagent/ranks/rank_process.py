@@ -37,7 +37,7 @@ class RankProcess:
     is_cold: bool = False
     is_killed_here: bool = False
     is_attached: bool = False
-    """Its program, a command, speaks for itself."""
+    """Its program, a command, reports itself."""
     iteration: int = 0
     duration_s: float = 0.0
     busy_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_BUSY))
@@ -62,9 +62,9 @@ class RankProcess:
         return self.record.launch.command is not None
 
     @property
-    def born(self) -> RankKey:
-        """Name of the rank that it was born as, which its files keep."""
-        return self.record.born
+    def first_key(self) -> RankKey:
+        """Name of its first rank, which its files keep."""
+        return self.record.first_key
 
     @property
     def key(self) -> RankKey:
@@ -74,16 +74,16 @@ class RankProcess:
     @property
     def name(self) -> str:
         """Name of the process in marks; the same for its whole life."""
-        return self.born.process(self.pid)
+        return self.first_key.process(self.pid)
 
     @property
     def became(self) -> RankLaunch | None:
-        """The newest rank that it was told to go on as; None if it is what it was born as."""
+        """The newest rank that it was ordered to become; None if it is its first rank still."""
         return self.record.became
 
     @property
     def status(self) -> RankStatus:
-        """What is told of it now."""
+        """What is reported of it now."""
         busy_s = _median(self.busy_s) if len(self.busy_s) == NUM_BUSY else 0.0
         return RankStatus(
             task=self.key.task,

@@ -4,9 +4,9 @@ Every rank has a pidfd, also those forked by the template or started by an agent
 pidfd names the process itself, so a signal can't reach a stranger that was given the same pid. An
 exit is stored before the rank's files are removed.
 
-A process may be told to go on as another rank. From that instant it is known by the new name here
-and on disk, whether or not it has heard of it: the next agent sees to that, and its exit counts for
-the rank that it was to be.
+A process may be ordered to become another rank. From that instant it has the new name here and on
+disk, and its exit counts for the new rank. If the agent ends before the process has the order, the
+next agent sends it again.
 
 How a process ended is found out in ``rank_exits``. Which ranks to kill or start is decided in
 ``supervisor``.
@@ -18,13 +18,16 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from typing_extensions import override
+
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.ranks.rank_connections import Ranks
 from nodeagent.ranks.rank_exits import ExitSources, RankExits
 from nodeagent.ranks.rank_files import RankFiles, RankRecord
 from nodeagent.ranks.rank_process import RankProcess, open_running
@@ -39,7 +42,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 """Runs a coroutine in the agent's task group; the text names it in the log if it fails."""
 
 
-class RankProcesses:
+class RankProcesses(Ranks):
     """All living ranks of the node."""
 
     def __init__(
@@ -77,8 +80,8 @@ class RankProcesses:
         ranks = (rank for rank in self._by_pid.values() if rank.key == key and not rank.is_foreign)
         return next(ranks, None)
 
+    @override
     def is_foreign(self, pid: int) -> bool:
-        """Return whether ``pid`` is a rank of an earlier run of the controller."""
         return pid in self._by_pid and self._by_pid[pid].is_foreign
 
     def disown(self) -> None:
@@ -96,7 +99,7 @@ class RankProcesses:
         Raises:
             OSError: The start of one can't be stored.
         """
-        known = {rank.born.stem for rank in self._by_pid.values()}
+        known = {rank.first_key.stem for rank in self._by_pid.values()}
         for record in self._files.records(known):
             self.adopt(record)
 
@@ -127,11 +130,11 @@ class RankProcesses:
         if record.pid in self._by_pid:
             return self._by_pid[record.pid]
         now = self._clock.monotonic_s()
-        rank = RankProcess(record, launched_at=self._launched_at.pop(record.born, now))
+        rank = RankProcess(record, launched_at=self._launched_at.pop(record.first_key, now))
         marks = self._outbox.outbox
         rank.is_foreign = bool(marks.mark(MarkScope.FOREIGN, rank.name))
-        rank.is_attached = rank.is_command and self._files.is_attached(rank.born)
-        rank.is_cold = not rank.is_command and self._files.is_cold(rank.born)
+        rank.is_attached = rank.is_command and self._files.is_attached(rank.first_key)
+        rank.is_cold = not rank.is_command and self._files.is_cold(rank.first_key)
         rank.pidfd = open_running(record)
         verdict = judge_record(
             is_running=rank.pidfd is not None,
@@ -164,14 +167,15 @@ class RankProcesses:
         rank.record = record
         rank.busy_s.clear()  # it may get another share of the batch
 
+    @override
     async def greet(self, hello: RankHello) -> RankProcess | None:
-        """Take in a rank's first words: what it says next must come after its start.
+        """Take in a rank's hello: its start must be stored before its first report.
 
-        A forked rank may speak before its parent has written its record, so that is waited for. For
-        a command any process of its session may speak, since a script may start the program.
+        A forked rank may connect before its parent has written its record, so wait for the record.
+        For a command any process of its session may connect, since a script may start the program.
 
         Returns:
-            The process; None where nothing on disk tells of it.
+            The process; None if nothing on disk names it.
 
         Raises:
             OSError: Its start can't be stored.
@@ -197,8 +201,8 @@ class RankProcesses:
             rank.is_attached = True
         return rank
 
+    @override
     def pulse(self, pid: int, pulse: RankPulse) -> None:
-        """Remember how far a rank is."""
         if (rank := self._by_pid.get(pid)) is not None:
             rank.take_pulse(pulse)
 
@@ -225,7 +229,9 @@ class RankProcesses:
                 for rank in ranks:
                     await rank.exited.wait()
         except TimeoutError:
-            _LOG.warning("some ranks survived SIGKILL")
+            for rank in ranks:
+                if not rank.exited.is_set():
+                    _LOG.warning("rank survived SIGKILL: rank=%s pid=%d", rank.key.stem, rank.pid)
         return [rank for rank in ranks if not rank.exited.is_set()]
 
     def _command_above(self, key: RankKey, pid: int) -> RankProcess | None:
@@ -262,5 +268,5 @@ class RankProcesses:
         self._forget(rank)
 
     def _forget(self, rank: RankProcess) -> None:
-        self._files.retire(rank.born)
+        self._files.retire(rank.first_key)
         rank.release()

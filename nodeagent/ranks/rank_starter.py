@@ -1,10 +1,10 @@
 """Gives one rank a process: a parked one, or one forked from the template, or else a cold one.
 
-The template may be importing still (the start waits), die in the middle (the rank's record tells
-whether it was forked), be given up, or refuse. Only then does a rank start cold. A start that was
-asked away meanwhile, by a stop or a newer generation, is abandoned. A parked process becomes the
-rank without any wait; where it is gone, nothing is started in its place, since the rank's state was
-to be its memory.
+While the template still imports, the start waits. If the template dies during the fork, the rank's
+record shows whether the rank was forked. If the template fails or refuses, the rank starts cold. A
+start is abandoned if a stop or a newer generation came meanwhile. A parked process becomes the rank
+without any wait. If that process is gone, no other is started in its place: the rank's state was in
+its memory.
 
 Which ranks start at all is decided in ``supervisor``.
 """
@@ -18,7 +18,7 @@ from typing import Final
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
-from nodeagent.process_tools.clock import NodeClock
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.local import RankForked
 from nodeagent.protocol.observations import LaunchFailed
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -40,7 +40,7 @@ _Start = Callable[[RankFiles, RankKey, Path], subprocess.Popen[bytes]]
 
 
 class StartError(Exception):
-    """A rank was not started; the text tells the controller why."""
+    """A rank was not started; the text says why."""
 
 
 class RankStarter:
@@ -71,8 +71,8 @@ class RankStarter:
         """Start one rank for the controller's run ``run_id``, unless it is there already.
 
         Raises:
-            StartError: It was not started, or was asked away. If it could not be started, a
-                ``LaunchFailed`` is stored too.
+            StartError: It was not started, or is not wanted any more. If it could not be
+                started, a ``LaunchFailed`` is stored too.
             OSError: Its start can't be stored.
         """
         key = key_of(launch)
@@ -82,12 +82,12 @@ class RankStarter:
         elif reason := await self._fork(launch, run_id):
             _LOG.warning("cold start: rank=%s reason=%s", key.stem, reason)
             await self._start_process(launch, self._launcher.start_cold)
-        if (asked_away := self._asked_away(launch, run_id)) is not None:
-            # It may be running by now; under another run it is a foreign rank.
+        if (unwanted := self._why_unwanted(launch, run_id)) is not None:
+            # It may be running already; under another run it is a foreign rank.
             for rank in self._processes.living():
                 if rank.key == key and (rank.is_foreign or self._outbox.outbox.run_id == run_id):
                     rank.kill()
-            raise StartError(asked_away)
+            raise StartError(unwanted)
 
     def take_over(self, launch: RankLaunch) -> RankProcess:
         """Let the process that ``launch`` continues be its rank from now on; return it.
@@ -115,7 +115,7 @@ class RankStarter:
         )
         self._outbox.store(failed, self._clock.wall_s(), mark)
 
-    def _asked_away(self, launch: RankLaunch, run_id: str | None) -> str | None:
+    def _why_unwanted(self, launch: RankLaunch, run_id: str | None) -> str | None:
         """Return why the rank is not wanted any more, or None."""
         if self._outbox.outbox.run_id != run_id:
             return "another run of the controller took over"
@@ -127,8 +127,8 @@ class RankStarter:
         for _ in range(_FORK_ATTEMPTS):
             if reason := await self._template.settled():
                 return reason
-            if (asked_away := self._asked_away(launch, run_id)) is not None:
-                raise StartError(asked_away)
+            if (unwanted := self._why_unwanted(launch, run_id)) is not None:
+                raise StartError(unwanted)
             if (record := self._files.record(key)) is not None:
                 self._processes.adopt(record)  # forked, and the template died before it said so
                 return ""
@@ -174,6 +174,6 @@ class RankStarter:
 
 def _lost(continued: RankKey) -> str:
     return (
-        f"the process of {continued.stem}, which was to go on as this rank, is not on this node:"
-        " it has exited, or went on as another rank"
+        f"the process of {continued.stem}, which was to become this rank, is not on this node:"
+        " it has exited, or has become another rank"
     )

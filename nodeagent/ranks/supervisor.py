@@ -31,8 +31,8 @@ from nodeagent.protocol.rank_launch import RankLaunch
 class RankKey(NamedTuple):
     """Name of one rank of one generation: there is at most one process of it in a run.
 
-    A process that goes on in another generation gets another name. The one that it was *born* with
-    stays that of its files and of its marks.
+    A process that continues in another generation gets another name. Its files and marks keep its
+    first name.
     """
 
     task: TaskId
@@ -41,11 +41,11 @@ class RankKey(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The name in one word: that of the files and marks of a rank born with it."""
+        """The name in one word, as in the names of files and marks."""
         return f"{self.task}.{self.generation}.{self.global_rank}"
 
     def process(self, pid: int) -> str:
-        """Return the name in marks of the process that was born as this rank."""
+        """Return the name in marks of the process whose first rank this is."""
         return f"{self.stem}.{pid}"
 
 
@@ -165,7 +165,7 @@ def plan_stop(
 
 
 def is_exit_expected(key: RankKey, *, is_foreign: bool, marks: Marks) -> bool:
-    """Return whether the agent was told to end this rank."""
+    """Return whether the agent was ordered to end this rank."""
     return (
         is_foreign
         or key.generation <= marks.mark(MarkScope.STOP, key.task)

@@ -19,8 +19,8 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from nodeagent.probes.process_stats import is_running, read_stat
-from nodeagent.process_tools.clock import NodeClock
 from nodeagent.process_tools.json_streams import LineChannel, MessageChannel, connect
+from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import kill, open_pidfd, wait_ended
 from nodeagent.protocol.codec import ProtocolError
 from nodeagent.protocol.local import (
@@ -135,8 +135,8 @@ class TemplateClient:
         """Ask the template for one rank.
 
         Raises:
-            TemplateError: It is not ready, died meanwhile, or did not answer in time. Whether the
-                rank was forked is then told by its record.
+            TemplateError: It is not ready, died meanwhile, or did not answer in time. The
+                rank's record then shows whether it was forked.
         """
         if self._channel is None:
             raise TemplateError("the template is not ready")
@@ -174,7 +174,7 @@ class TemplateClient:
         """Return a connection to a template that is ready to fork; start one where none lives."""
         record = self._read_record()
         if record is not None and record.code_dir != str(code_dir()):
-            _LOG.info("stopping the template of another code version: dir=%s", record.code_dir)
+            _LOG.info("stopping the template of another code version: path=%s", record.code_dir)
             if is_running(record.pid, record.start_ticks):
                 await _end_process(record.pid)
             record = None

@@ -8,8 +8,8 @@ anything twice.
 
 New ranks of one task start one command after another; a start that waits (for old ranks to end, for
 the template) is abandoned when a newer generation or a stop has come meanwhile. Parked processes
-that become ranks of the new generation, or wait beside it, are told so at once, before any of that:
-the recovery waits for the former, they need nothing that a left-out rank still holds, and no
+that become ranks of the new generation, or wait beside it, get their orders at once, before any of
+that: the recovery waits for the former, they need nothing that a left-out rank still holds, and no
 message of an older generation reaches theirs.
 """
 
@@ -63,11 +63,11 @@ InspectProcesses = Callable[[Sequence[RankProcess], float, float], Awaitable[Non
 
 
 class CommandError(Exception):
-    """A command can't be carried out; the text tells the controller why."""
+    """A command can't be carried out; the text says why."""
 
 
 class AgentCommands:
-    """Takes commands, carries each out once, and tells how it went."""
+    """Takes commands, carries each out once, and reports the outcome."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class AgentCommands:
             done = CommandDone(command_id=command.command_id, error=str(error))
         finally:
             if self._outbox.outbox.run_id == run_id:
-                self._tell(done)
+                self._report(done)
 
-    def _tell(self, done: CommandDone) -> None:
+    def _report(self, done: CommandDone) -> None:
         self._running.discard(done.command_id)
         self._done[done.command_id] = done
         if len(self._done) > NUM_REMEMBERED:
@@ -175,7 +175,7 @@ class AgentCommands:
     def _continue_all(self, launches: tuple[RankLaunch, ...]) -> dict[int, str]:
         """Let parked processes be these ranks; return what went wrong, by rank.
 
-        One that was only to wait is told of by itself: the generation lacks nothing.
+        A failed spare is reported by itself: the generation lacks nothing.
         """
         errors: dict[int, str] = {}
         for launch in launches:

@@ -81,7 +81,7 @@ class Services(Protocol):
         """Return the rendezvous calls without an answer."""
 
     def leave(self, *, kill_ranks: bool) -> None:
-        """End the agent."""
+        """End the agent. Its ranks and its template end with it only if ``kill_ranks``."""
 
 
 class Gate:
@@ -111,11 +111,11 @@ class Gate:
             if line is not None:
                 await self._open(channel, line)
         except TimeoutError:
-            _LOG.warning("connection closed: it sent no message")
+            _LOG.warning("connection closed, it sent no message: pid=%d", channel.peer_pid)
         except ProtocolError as error:
-            _LOG.warning("connection closed: reason=%s", error)
+            _LOG.warning("connection closed: pid=%d reason=%s", channel.peer_pid, error)
         except OSError as error:
-            _LOG.warning("connection lost: reason=%s", error)
+            _LOG.warning("connection lost: pid=%d reason=%s", channel.peer_pid, error)
         finally:
             channel.close()
 
@@ -145,7 +145,11 @@ class Gate:
             self._refuse(channel, reason)
             return
         if self._session is not None:
-            _LOG.info("session replaced by a newer controller connection")
+            _LOG.info(
+                "session replaced by a newer controller connection: run=%s term=%d",
+                attach.run_id,
+                attach.term,
+            )
             self._session.abort()
         self._services.attached(attach)
         session = self._session = _Session(channel, self._services, self._outbox)
@@ -155,7 +159,7 @@ class Gate:
         finally:
             if self._session is session:
                 self._session = None
-                _LOG.info("controller connection ended")
+                _LOG.info("controller connection ended: run=%s term=%d", attach.run_id, attach.term)
 
     def _refusal(self, attach: Attach) -> str | None:
         node, outbox = self._services.status().node, self._outbox.outbox
@@ -191,7 +195,7 @@ class _Session:
 
     def send(self, message: BaseModel) -> None:
         if len(self._outgoing) >= MAX_OUTGOING:
-            _LOG.warning("controller dropped: it does not read")
+            _LOG.warning("controller dropped, it does not read: queued=%d", len(self._outgoing))
             self.abort()
             return
         self._outgoing.append(message)

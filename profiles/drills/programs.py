@@ -11,7 +11,7 @@ def why_not_staged(drill: Drill, task: str, global_rank: int, *, is_attached: bo
         drill: A drill on ranks.
         task: The rank's task.
         global_rank: The rank.
-        is_attached: Whether its program has attached, so that it hears of drills at all.
+        is_attached: Whether its program has attached, so that it receives drills at all.
     """
     if drill.needs == "process" or (drill.needs == "call" and is_attached):
         return ""

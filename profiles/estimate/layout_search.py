@@ -1,7 +1,7 @@
 """The fastest way to train that fits into memory.
 
 Every choice that is not given is tried: tensor and pipeline sizes, virtual stages, micro-batch,
-recomputation, distributed optimizer. Where nothing fits, the one that needs least memory is told.
+recomputation, distributed optimizer. If nothing fits, the choice of least memory is returned.
 """
 
 import math

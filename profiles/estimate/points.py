@@ -28,7 +28,7 @@ class Point(Record):
 
     Attributes:
         id: Distinct in its file.
-        model: Name of the model; tells kv heads and gating of well-known ones.
+        model: Name of the model; gives kv heads and gating of well-known ones.
         params_b: Parameters, 10^9.
         layers: Transformer layers.
         hidden: Width of the residual stream.

@@ -1,7 +1,7 @@
 """What the model says of a published measurement, at the layout that it names.
 
 A point states part of the truth only. What is open is searched: the fastest that fits into memory.
-What the software could do then is told by its name and its time (``stack_of``).
+What the software could do then follows from its name and its time (``stack_of``).
 """
 
 from collections.abc import Sequence
@@ -143,7 +143,7 @@ def case_of(point: Point) -> PredictionCase | None:
 
 
 def _unstated(point: Point, layers: int, hidden: int, heads: int) -> tuple[int, int, bool]:
-    """Return kv heads, width and gate of the feed-forward as the model's name tells them."""
+    """Return kv heads, width and gate of the feed-forward as the model's name gives them."""
     name = "".join(char for char in (point.model or "").lower() if char.isalnum())
     for known, shapes in _KNOWN.items():
         if known in name and (layers, hidden, heads) in shapes:

@@ -28,8 +28,8 @@ class Stack:
         name: As on the command line.
         flash: Attention never writes its square of weights to memory.
         sequence_parallel: Norms and dropout are divided over the tensor-parallel group.
-        max_virtual: Virtual stages that are tried where a source does not tell them. Few sources of
-            before 2024 say whether they interleave: two stand between none and many.
+        max_virtual: Virtual stages that are tried where a source does not state them. Few sources
+            of before 2024 say whether they interleave: two stand between none and many.
         overlaps: Communication runs beside computation.
         shards_optimizer: The optimizer's state can be divided over the replicas.
         gradient_bytes: Bytes of a gradient while it is reduced.

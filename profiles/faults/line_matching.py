@@ -1,4 +1,4 @@
-"""Which entries of the catalogue a line speaks for.
+"""Which entries of the catalogue a line matches.
 
 Logs repeat themselves: without its digits, a line is one of a few shapes, and what a shape can't
 match is remembered. So most lines cost one translation and one look-up. A pattern is tried only on
@@ -37,7 +37,7 @@ _SOFTENED: Final = frozenset(Precedence) - {
     Precedence.LINK,
     Precedence.LINK_EVENT,
 }
-"""What is over where the program that reports it goes on. Broken devices are not."""
+"""What is over if the program that reports it continues. Broken devices are not."""
 
 
 class Matcher:

@@ -1,4 +1,4 @@
-"""A sign: one line that speaks for an entry of the catalogue."""
+"""A sign: one line that matches an entry of the catalogue."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,10 +9,10 @@ from profiles.faults.lines import Moment, moment_of
 
 @dataclass(eq=False)
 class Sign:
-    """One line that speaks for an entry.
+    """One line that matches an entry.
 
     Attributes:
-        entry: What it speaks for.
+        entry: The entry that it matches.
         line: Its number, counted from 1.
         text: The line without colours, cut to a length that can be shown.
         device: Interface or port it is about; empty where none is named.

@@ -32,7 +32,7 @@ class Finding:
     """One fault in a log.
 
     Attributes:
-        first_line: Number of the first line that speaks for it, counted from 1.
+        first_line: Number of its first line, counted from 1.
         last_line: Number of the last one.
         verdict: What it is; never ``none``.
     """
@@ -61,7 +61,7 @@ class FindingStream:
         return self._num_lines
 
     def feed(self, chunk: bytes) -> list[Finding]:
-        """Read ``chunk`` and return the findings that are complete by now."""
+        """Read ``chunk`` and return the findings that are complete."""
         *lines, rest = (self._rest + chunk).split(b"\n") if self._rest else chunk.split(b"\n")
         if lines and self._is_in_line:
             self._take(self._matcher.read(self._num_lines, lines.pop(0)))

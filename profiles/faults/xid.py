@@ -30,7 +30,7 @@ _COUNT_OF: Final = re.compile(r"\bXids?\b[^:=]*[:=]\s*0\b|\bxid=0\b", re.IGNOREC
 
 
 def xid_numbers(line: bytes) -> bytes:
-    """Return the codes that ``line`` names, one behind the other: what its shape does not tell."""
+    """Return the codes that ``line`` names, one behind the other: its shape does not show them."""
     return b",".join(_NUMBERS.findall(line))
 
 

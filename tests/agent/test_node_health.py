@@ -78,7 +78,7 @@ async def test_finding_is_kept_for_a_controller_that_is_away(
         await controller.welcome()
     append(kernel_log, XID)
     await until(
-        lambda: "finding: probe=kernel log sign=message" in node.log,
+        lambda: 'finding probe="kernel log" sign=message' in node.log,
         "the finding in the agent's log",
     )
     async with node.controller() as controller:
@@ -87,7 +87,8 @@ async def test_finding_is_kept_for_a_controller_that_is_away(
 
 async def test_agent_says_what_its_probes_do(node: AgentNode, kernel_log: Path) -> None:
     probes = ("gpu", "disk", "memory", "network", "kernel log")
-    await until(lambda: all(f"probe={probe} " in node.log for probe in probes), "a line of each")
+    shown = ("gpu", "disk", "memory", "network", '"kernel log"')
+    await until(lambda: all(f"probe={probe} " in node.log for probe in shown), "a line of each")
     status = await node.status()
     assert status.probes.keys() == set(probes)
     assert status.probes["kernel log"] == f"follows {kernel_log}"

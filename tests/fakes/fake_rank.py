@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.probes.process_stats import read_stat
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
     AskStanding,
@@ -50,7 +51,6 @@ from nodeagent.protocol.regroup import Position, RankRef
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 from nodeagent.protocol.standing import Standing
 from nodeagent.rank.agent_link.training_stacks import dump_stacks_on_signal
-from nodeagent.rank.process.process_files import ProcessFiles
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from controller.logs.log_format import Value, message_and_fields
+from nodeagent.process_tools.log_format import Value, message_and_fields
 
 
 class LogEntry(NamedTuple):

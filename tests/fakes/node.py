@@ -20,8 +20,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.control import ask_agent, stop_agent
-from nodeagent.process_tools.clock import SystemNodeClock
 from nodeagent.process_tools.json_streams import LineChannel, connect
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.codec import Codec
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (

@@ -23,7 +23,7 @@ from typing import Any
 import torch  # noqa: TID253
 from torch import distributed  # noqa: TID253
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.observations import CheckpointMissed
 from nodeagent.rank.groups.halting import HaltedError
 from nodeagent.rank.groups.rank_place import Place

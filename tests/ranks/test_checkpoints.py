@@ -268,7 +268,7 @@ def test_full_disk_costs_a_checkpoint_and_nothing_else(
     assert first.saved == []
     assert first.waited == second.waited == [False, False]
     assert (
-        "checkpoint was not saved; training goes on: iteration=2 reason=[Errno 27] File too large"
+        "checkpoint was not saved; training continues: iteration=2 reason=[Errno 27] File too large"
         in second.log
     )
     assert f"make room in {directory_of(training)}" in second.log
@@ -285,7 +285,7 @@ def test_full_disk_on_rank_0_is_no_different(
     case = Case(training=training, steps=[TRAIN, SAVE, TRAIN], file_size_limit=50_000)
     outcome = ranks.run_well(case)
     assert outcome.first.waited == [False]
-    assert "checkpoint was not saved; training goes on: iteration=1" in outcome.first.log
+    assert "checkpoint was not saved; training continues: iteration=1" in outcome.first.log
     assert names_in(training) == []
 
 
@@ -355,7 +355,7 @@ def test_directory_that_is_none_gives_one_error_on_all_ranks(
             found.error
         )
     outcome = ranks.run_well(Case(training=training, layout=TWO_STAGES, steps=[TRAIN, SAVE]))
-    assert "checkpoint was not saved; training goes on: iteration=1" in outcome.first.log
+    assert "checkpoint was not saved; training continues: iteration=1" in outcome.first.log
 
 
 def test_another_model_or_seed_is_refused_by_name(

@@ -24,7 +24,7 @@ from dataclasses import replace
 from torch.utils.data import DataLoader, Dataset
 
 sys.path.append({str(REPOSITORY / "examples" / "own_loop")!r})
-import own_loop
+import train
 
 
 class Samples(Dataset):
@@ -37,7 +37,7 @@ class Samples(Dataset):
 
 
 def build(context):
-    loop = own_loop.build(context)
+    loop = train.build(context)
 
     def micro_batch(iteration, index):
         if iteration == 2:

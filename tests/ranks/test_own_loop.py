@@ -18,7 +18,7 @@ from tests.fakes.rank_host import REPOSITORY, RankHost, launches
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
 EXAMPLE = Program(
-    function="own_loop:build",
+    function="train:build",
     directory=str(REPOSITORY / "examples" / "own_loop"),
     options={"warmup_iterations": 3, "decay_iterations": 12},
 )
@@ -33,24 +33,24 @@ from dataclasses import replace
 import sys
 import torch
 sys.path.append({EXAMPLE.directory!r})
-import own_loop
+import train
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
-own_loop.Mixed = Float16OptimizerWithFloat16Params
+train.Mixed = Float16OptimizerWithFloat16Params
 
 def build(context):
-    loop = own_loop.build(context)
+    loop = train.build(context)
 """
 
 UNUSUAL = f"""\
 import sys
 sys.path.append({EXAMPLE.directory!r})
-import own_loop
+import train
 
 def build(context):
-    usual = own_loop.DistributedDataParallelConfig
+    usual = train.DistributedDataParallelConfig
     changed = {{context.options["off"]: False}}
-    own_loop.DistributedDataParallelConfig = lambda **chosen: usual(**chosen | changed)
-    return own_loop.build(context)
+    train.DistributedDataParallelConfig = lambda **chosen: usual(**chosen | changed)
+    return train.build(context)
 """
 
 
@@ -70,19 +70,19 @@ def build(context):
 FROZEN = f"""\
 import sys
 sys.path.append({EXAMPLE.directory!r})
-import own_loop
+import train
 
 def build(context):
-    usual = own_loop.DistributedDataParallel
+    usual = train.DistributedDataParallel
     def freezing(config, ddp, model):
         if context.place.is_first_stage:
             model.embedding.requires_grad_(False)
         return usual(config, ddp, model)
-    own_loop.DistributedDataParallel = freezing
+    train.DistributedDataParallel = freezing
     try:
-        return own_loop.build(context)
+        return train.build(context)
     finally:
-        own_loop.DistributedDataParallel = usual
+        train.DistributedDataParallel = usual
 """
 
 
@@ -91,19 +91,19 @@ from dataclasses import replace
 import sys
 import torch
 sys.path.append({EXAMPLE.directory!r})
-import own_loop
+import train
 
 def build(context):
-    usual = own_loop.DistributedDataParallel
+    usual = train.DistributedDataParallel
     def with_tower(config, ddp, model):
         torch.manual_seed(1)
         model.tower = torch.nn.Linear(4, 4)
         return usual(config, ddp, model)
-    own_loop.DistributedDataParallel = with_tower
+    train.DistributedDataParallel = with_tower
     try:
-        loop = own_loop.build(context)
+        loop = train.build(context)
     finally:
-        own_loop.DistributedDataParallel = usual
+        train.DistributedDataParallel = usual
     late = context.options["passes"]
     def micro_batch(iteration, index):
         return iteration, index, loop.micro_batch(iteration, index)
@@ -401,7 +401,7 @@ MISTAKES = {
     "parameters in two types": (
         """
     mixed = loop.optimizer.chained_optimizers[0]
-    mixed.__class__ = own_loop.Mixed
+    mixed.__class__ = train.Mixed
     mixed.fp32_from_fp32_groups = [[torch.zeros(1)]]
     return loop""",
         "parameters in bfloat16 and in float32 can't be distinguished",

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.layout import Layout

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.rank.agent_link.rendezvous_store import AgentStore, StoreClosedError, StoreError
 from tests.fakes.directories import short_directory

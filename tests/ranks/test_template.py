@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.process_tools.process_files import start_ticks
 from nodeagent.protocol.local import ForkRefused, RankForked, StopAtBoundary
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
-from nodeagent.rank.process.process_files import start_ticks
 from nodeagent.rank.process.template import EXIT_ALREADY_RUNS
 from profiles.layout import Layout
 from tests.fakes.directories import short_directory

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from peers.contenders.alternative_settings import Variant
 from peers.runs.fault_scenarios import FaultScenario
+from peers.runs.peer_rank_records import JournalReader, RunRecord
 from peers.runs.peer_run import Limits, Run, RunOutcome
-from peers.runs.rank_records import JournalReader, RunRecord
 from peers.runs.workload_plan import RunPlan, Workload
 
 

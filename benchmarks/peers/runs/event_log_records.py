@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.machine.peer_nodes import stop_demo_node
-from peers.runs.rank_records import LineReader, RunRecord
+from peers.runs.peer_rank_records import LineReader, RunRecord
 from peers.runs.workload_plan import PlannedFault, now_s
 
 

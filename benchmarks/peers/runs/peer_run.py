@@ -8,7 +8,7 @@ from typing import Protocol
 
 from peers.contenders.alternative_settings import Command, environment
 from peers.machine.process_herd import Herd
-from peers.runs.rank_records import RunRecord
+from peers.runs.peer_rank_records import RunRecord
 from peers.runs.run_figures import Figures, measure, next_commit
 from peers.runs.workload_plan import Workload, now_s
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from peers.runs.rank_records import RunRecord
+from peers.runs.peer_rank_records import RunRecord
 
 
 @dataclass(frozen=True, slots=True)

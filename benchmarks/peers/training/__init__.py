@@ -1,1 +1,4 @@
-"""The training that the alternatives protect: runs in ranks, imports torch and Megatron."""
+"""The training that the alternatives protect: runs in ranks, imports torch and Megatron.
+
+Begin with ``checkpointed_loop``.
+"""

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import distributed
 
-from peers.runs.rank_records import JournalWriter
+from peers.runs.peer_rank_records import JournalWriter
 from peers.runs.workload_plan import RunPlan
 from peers.training.replica import Replica
 from peers.training.replica_model import form_parallel_state

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from peers.runs.rank_records import JournalWriter
+from peers.runs.peer_rank_records import JournalWriter
 from peers.runs.workload_plan import RunPlan, read_plan
 from peers.training.torch_import import import_torch
 

@@ -14,7 +14,7 @@ import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from peers.machine.peer_nodes import lose_own_node
-from peers.runs.rank_records import JournalWriter
+from peers.runs.peer_rank_records import JournalWriter
 from peers.runs.workload_plan import NODE_KINDS, PlannedFault, RunPlan
 from peers.training.replica_model import ReplicaMicroBatches, build_model, build_optimizer
 

@@ -55,7 +55,7 @@ from profiles.faults.status import Action
 
 
 def settle(turn: Turn, incident: Incident) -> None:
-    """Time has passed: name the fault if it can be named by now, otherwise look again later."""
+    """Time has passed: name the fault if the evidence suffices, otherwise look again later."""
     if incident.state is not IncidentState.DETECTED or incident.task is None:
         return
     task = turn.state.tasks[incident.task]
@@ -110,8 +110,8 @@ def _is_partly_out_of_sight(turn: Turn, task: TaskState) -> bool:
 def take_hangs(turn: Turn, task: TaskState) -> None:
     """Ranks that have not parked in time hang: they are left out.
 
-    A rank whose node has just come back into contact may have heard of it only now: it is judged
-    the next time. What had been named from failed collectives alone has its cause now.
+    A rank whose node has just come back into contact may have received the halt only now: it is
+    judged the next time. What had been named from failed collectives alone has its cause now.
     """
     limit_s = halt_limit_s(turn.policy, task)
     for number in awaited_ranks(turn, task):
@@ -245,7 +245,7 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         _isolate(turn, subject, incident, handling.why or diagnosis.reason)
         return
     if handling.action == "restart":
-        # Where nobody in particular is to blame, whoever told of the fault gets a new process.
+        # Where no rank is to blame, the rank that reported the fault gets a new process.
         note_broken(rank or task.ranks[root.global_rank or 0])
     handling = Handling(_possible(task, handling.action), handling.why)
     note_cure(task, handling.action, rank)
@@ -266,7 +266,7 @@ def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str)
 
 
 def _possible(task: TaskState, wanted: Action) -> Action:
-    """Return what becomes of a reattempt or restart, given which processes can go on."""
+    """Return what becomes of a reattempt or restart, given which processes can continue."""
     needs_process = bool(task.limits.unsupported) or any(
         rank.is_broken or not rank.is_alive for rank in task.ranks.values()
     )

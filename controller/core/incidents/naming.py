@@ -1,4 +1,4 @@
-"""The fault of an incident: named, told to operators, and counted against its node.
+"""The fault of an incident: named, announced to operators, and counted against its node.
 
 The one writer of ``Cause``, and of the link from a drill to its incident.
 """
@@ -119,7 +119,7 @@ def _is_last(state: ClusterState, name: NodeId) -> bool:
 
 
 def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
-    """Return whether the node is of use without the worker."""
+    """Return whether the node has other workers that can serve."""
     slots = set(range(node.spec.num_workers)) - node.service.isolated_gpus.keys() - {worker.slot}
     if not _is_last(turn.state, node.spec.node):
         return bool(slots)

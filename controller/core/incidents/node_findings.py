@@ -4,12 +4,12 @@ The words of the kernel and of tools are named by the catalogue of faults, toget
 same node said shortly before, since some faults take several lines to be understood. The status of
 a measurement is a column of the table of statuses (``measured_as``).
 
-What names broken hardware isolates the node, whether or not a rank has noticed. Faults of the
-network are counted: training that goes on is left alone until they come too often; what comes
-within ``Policy.network_merge_s`` is one fault, by whomever it was noticed. Everything else explains
-faults of ranks on the node, or is told to operators. A finding within ``Policy.correlation_s`` of
-an incident on its node is part of that incident, open or closed, and makes it worse where it names
-hardware. The one writer of ``Findings``.
+A finding that names broken hardware isolates the node, whether or not a rank has noticed. Faults of
+the network are counted: training that continues is left alone until they come too often. Network
+faults of a node within ``Policy.network_merge_s`` count as one, whether a probe or a rank noticed
+them. Every other finding explains faults of ranks on the node, or is announced. A finding within
+``Policy.correlation_s`` of an incident on its node is part of that incident, open or closed. It
+makes the incident worse if it names hardware. The one writer of ``Findings``.
 """
 
 from typing import Final
@@ -50,7 +50,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     found_at = node.findings.found_at.get(key, turn.at)
     was_open = keep_finding(turn, node, finding)
     status = _status(turn, node, finding, was_open=was_open)
-    tell_finding(turn, node, finding, status)
+    announce_finding(turn, node, finding, status)
     if not status.is_fault:
         return
     evidence = Evidence(
@@ -113,7 +113,7 @@ def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool
     if finding.sign == "link_changed":
         changes = finding.value if finding.value is not None else 1
         return named("link_flapping" if changes >= _MIN_LINK_CHANGES else "none")
-    # Heat, throttling, little memory and the like are told to operators: alone they are no fault.
+    # Heat, throttling, little memory and the like are announced: alone they are no fault.
     return default_statuses_by_sign().get(finding.sign, named("none"))
 
 
@@ -130,8 +130,8 @@ def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
     return named("none") if verdict.status == earlier else verdict.status
 
 
-def tell_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
-    """Tell operators of a finding, or that it is over; ``status`` is what it means."""
+def announce_finding(turn: Turn, node: NodeState, finding: NodeFinding, status: Status) -> None:
+    """Announce a finding, or that it is over; ``status`` is what it means."""
     what = f"{finding.probe}, {finding.subject}" if finding.subject else finding.probe
     more = f" (and {finding.num_dropped} more)" if finding.num_dropped else ""
     is_alarming = status.is_fault or finding.sign != "message"
@@ -177,6 +177,6 @@ def _take_network_fault(
         decide(incident)
         isolate(turn, node, incident, handling.why)
     elif known is None:
-        name_fault(turn, incident, diagnosis, Handling("none", "training goes on"))
+        name_fault(turn, incident, diagnosis, Handling("none", "training continues"))
         act(turn, incident)
         leave_unclaimed(node, evidence)

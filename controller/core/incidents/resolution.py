@@ -1,9 +1,9 @@
 """How training was taken up again after a fault, and when an incident is over.
 
 An incident is resolved when every task that the fault hit commits iterations again, in a newer
-generation and where it is to be; going on with less is no cure yet. That the cure holds is verified
-by an iteration that is back within its band (``controller.core.rules.pace``); a task that stays
-slower than before is called so after ``Policy.verify_iterations``. The one writer of ``Recovery``.
+generation and at its target. Continuing with less is no cure yet. An iteration that is back within
+its band (``controller.core.rules.pace``) verifies the cure. A task that stays slower than before is
+announced after ``Policy.verify_iterations``. The one writer of ``Recovery``.
 """
 
 from typing import Final
@@ -77,12 +77,12 @@ def _close_with_its_task(turn: Turn, incident: Incident) -> None:
 
 
 def is_handed_over(incident: Incident) -> bool:
-    """Whether an operator was told of it while its task trained on."""
+    """Whether it was handed to an operator while its task trained on."""
     return incident.state is IncidentState.HELD and not incident.covers
 
 
 def _is_cured(policy: Policy, task: TaskState, generation: Generation) -> bool:
-    """Whether the task is where it is to be, and as fast; going on with less is no cure yet."""
+    """Whether the task is where it is to be, and as fast; continuing with less is no cure yet."""
     if task.lifecycle.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
         return True
     pace = task.watch.pace

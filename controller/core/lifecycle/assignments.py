@@ -1,4 +1,4 @@
-"""Where a task is to run: its target, and where it goes on meanwhile.
+"""Where a task is to run: its target, and where it continues meanwhile.
 
 The one writer of ``Assignment``.
 """
@@ -38,7 +38,7 @@ def withdraw_interim(task: TaskState, is_out: Callable[[Target], bool]) -> None:
 
 
 def settle_for(task: TaskState, place: Target | None, fewest: int) -> Target | None:
-    """Have the task go on at ``place`` meanwhile, if that has enough workers; return it then."""
+    """Have the task continue at ``place`` meanwhile, if that has enough workers; return it then."""
     if place is None or place.layout.num_workers < fewest:
         return None
     task.assignment.interim = place
@@ -46,7 +46,7 @@ def settle_for(task: TaskState, place: Target | None, fewest: int) -> Target | N
 
 
 def arrive(task: TaskState, place: Target) -> None:
-    """A generation begins at ``place``; nothing is granted by going on with less meanwhile."""
+    """A generation begins at ``place``; a smaller interim place grants nothing."""
     assignment = task.assignment
     if place is assignment.target:
         assignment.granted, assignment.interim = place.layout, None

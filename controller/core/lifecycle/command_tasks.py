@@ -3,8 +3,8 @@
 A command that has printed an iteration before runs again with its next one, as every task does. One
 that never has counts as running once all its processes have lived for ``command_settle_s``; and
 when they have lived for ``command_proof_s`` the recoveries before count no more, as after a new
-iteration. Whatever breaks a command starts all its processes anew; it goes on from checkpoints of
-its own.
+iteration. Any fault of a command starts all its processes anew; it continues from its own
+checkpoints.
 """
 
 from typing import Final

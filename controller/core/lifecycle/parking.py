@@ -6,7 +6,7 @@ ranks are found broken, and when a node attaches. Agents accept it any number of
 
 A replica without a broken rank finishes its computation. One of its ranks may park first, and its
 peers then wait for it. With gloo the parked rank wakes them by ending its connections. NCCL has no
-such way. So the peers are told from time to time which ranks have parked.
+such way. So the controller sends the peers the list of parked ranks from time to time.
 
 ``controller.core.recovery.generations`` decides what follows from the positions.
 """
@@ -36,7 +36,7 @@ def halt(
     completes_copies: bool = False,
     note: str = "",
 ) -> None:
-    """Have the task's ranks park; one that is told to park at once need not reach a boundary."""
+    """Have the task's ranks park; a rank that parks at once need not reach a boundary."""
     broken = _broken_ranks(task)
     parking = task.lifecycle.parking
     if parking is None:

@@ -37,14 +37,14 @@ def begin_parking(
     completes_copies: bool,
     note: str,
 ) -> Parking:
-    """The ranks are told to park."""
+    """The ranks are ordered to park."""
     _change(task, TaskPhase.PARKING, note)
     task.lifecycle.parking = Parking(turn.at, at_boundary, broken, completes_copies)
     return task.lifecycle.parking
 
 
 def begin_stopping(task: TaskState, note: str) -> None:
-    """The ranks are told to end."""
+    """The ranks are ordered to end."""
     _change(task, TaskPhase.STOPPING, note)
     task.lifecycle.parking = None
 

@@ -75,12 +75,12 @@ def note_missing(rank: RankState, at: float, *, is_listed: bool) -> float:
 
 
 def note_broken(rank: RankState) -> None:
-    """The process can't go on in another generation."""
+    """The process can't continue in another generation."""
     rank.is_broken = True
 
 
 def note_sound(rank: RankState) -> None:
-    """The process has raised an exception for a fault elsewhere: it can go on."""
+    """The process has raised an exception for a fault elsewhere: it can continue."""
     rank.is_broken = False
 
 

@@ -1,11 +1,11 @@
 """Processes that wait beside their task, with their models, and join when it grows.
 
-Forking a process takes a moment and building a model may take long. So before a task is parked to
-go on with more workers, or on other ones, the processes that it will need there are started and
-build their models. Those of a replica that has lost a rank have theirs: while no plan says where
-the task is to be, or if it says that they are to have a part there, they wait. When all wait that
-are needed, or have had time enough, the task is parked at the end of its iteration, and they are
-taken over like parked survivors that have no state.
+Forking a process takes a moment and building a model may take long. A task may be about to continue
+with more workers, or on other workers. Then the processes that it will need are started, and build
+their models, before it is parked. The processes of a replica that has lost a rank have models
+already. They wait while no plan says where the task is to be, or if the plan includes them. When
+all needed processes wait, or have had time enough, the task is parked at the end of its iteration.
+They are then taken over like parked survivors that have no state.
 
 They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
 costs nothing: its rank gets a new process when the generation begins. The one writer of ``Spares``.
@@ -39,13 +39,13 @@ from nodeagent.protocol.orders import StopOrder
 
 
 def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection[int]) -> bool:
-    """Begin what the task needs to go on at ``target``; return whether it need not wait for it.
+    """Begin what the task needs to continue at ``target``; return whether it need not wait for it.
 
     Args:
         turn: The turn.
         task: A task that trains elsewhere.
         target: Where it is to be; free, and in contact.
-        staying: Ranks of the target whose processes go on.
+        staying: Ranks of the target whose processes continue.
     """
     occupied = task.occupied_workers - set(task.leaving.workers.values())
     missing = [
@@ -136,7 +136,7 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
     match observation:
         case RankRaised():
             note_broken(rank)
-            _tell_failure(turn, task, observation.message)
+            _announce_failure(turn, task, observation.message)
         case LaunchFailed():
             lose_spare(turn, task, observation.global_rank, observation.reason)
         case RankExited():
@@ -148,7 +148,7 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
 def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
     """A process that waits, or prepares, is gone."""
     note_spare_gone(task.spares.ranks[number])
-    _tell_failure(turn, task, reason)
+    _announce_failure(turn, task, reason)
 
 
 def lose_unseen_spares(turn: Turn, task: TaskState, node: NodeId, reason: str) -> None:
@@ -158,7 +158,7 @@ def lose_unseen_spares(turn: Turn, task: TaskState, node: NodeId, reason: str) -
             lose_spare(turn, task, number, reason)
 
 
-def _tell_failure(turn: Turn, task: TaskState, reason: str) -> None:
+def _announce_failure(turn: Turn, task: TaskState, reason: str) -> None:
     turn.announce(
         "warning", "prepare", task.spec.task,
         f"a spare is lost; a new process will be started when it is needed: {reason}",

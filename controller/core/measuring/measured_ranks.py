@@ -137,7 +137,7 @@ def _take_commit(
         return  # every rank of a command may print the same
     since, run.committed_at = run.committed_at, observed_at
     duration_s = commit.duration_s
-    if since is not None and not _spec(turn).is_command:  # a command tells the times itself
+    if since is not None and not _spec(turn).is_command:  # a command prints the times itself
         duration_s = observed_at - since
     run.num_commits += 1
     if is_plausible(duration_s) and run.num_commits > NUM_WARM_UP:
@@ -164,9 +164,9 @@ def judge_workers(turn: Turn, run: MeasuredRun) -> None:
 
 
 def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
-    """Return what speaks against a worker of the run.
+    """Return the evidence against a worker of the run, if there is any.
 
-    Out of contact for a while it is presumed training.
+    A worker that is out of contact for a while is presumed training.
     """
     for worker in run.living.values():
         node = turn.state.nodes[worker.node]

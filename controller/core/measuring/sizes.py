@@ -3,7 +3,7 @@
 A size is placed on workers of nodes in service that no task holds or is to get. Its ranks train the
 task's model from fresh weights; after ``NUM_WARM_UP`` iterations the asked number is timed from
 commit to commit, and they are killed. The median makes T = FLOPs of an iteration / seconds. Of a
-command the lines are counted that it prints, each with the time that it tells.
+command the lines are counted that it prints, each with the time that it states.
 
 The planner does not know of it: its workers count as idle, and it gives way. It ends as soon as a
 plan waits for a decision, a task is to get one of its workers, an operator says so, or the
@@ -60,7 +60,7 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
 
 
 def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusal | None:
-    """Return what speaks against a measurement of the task now, or at these sizes at all."""
+    """Return why the task can't be measured now, or never at these sizes; None if it can."""
     name, listed = task.spec.task, task.spec.table.sizes
     running = turn.state.measurements.current
     if running and not running.is_over:

@@ -32,16 +32,18 @@ def is_complete(task: TaskState, inspection: Inspection) -> bool:
 
 
 def blame(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str) -> None:
-    """Take in that ranks hang, or that all wait in vain; ``what`` does not happen, in words."""
+    """Record that ranks hang, or that all wait without end; ``what`` names the missing event."""
     for number in hang.reasons:
         note_broken(task.ranks[number])
-    tell_stall(turn, task, inspection, hang, what)
+    announce_stall(turn, task, inspection, hang, what)
     for evidence in hang_evidence(turn, task, inspection, hang, what):
         take_evidence(turn, task, evidence)
 
 
-def tell_stall(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str) -> None:
-    """Tell operators that a task stands still, and whom it waits for."""
+def announce_stall(
+    turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str
+) -> None:
+    """Announce that a task stands still, and which ranks it waits for."""
     stalled_s = turn.at - task.watch.moved_at
     turn.announce(
         "warning", "stall", task.spec.task,

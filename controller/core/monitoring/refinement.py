@@ -1,4 +1,4 @@
-"""Which iterations of a normal run tell what a task achieves in its layout.
+"""Which iterations of a normal run show the task's throughput in its layout.
 
 Those of a task that trains as it should: beyond the warm-up of its generation, in the layout that
 its table has for the size, without checkpoint or evaluation, while no incident of it is open, no

@@ -17,15 +17,15 @@ from nodeagent.protocol.ids import NodeId
 
 _MUCH_WAITING: Final = 0.05
 """Share of an iteration from which waiting for a core is worth a word."""
-_LEAST_TOLD_S: Final = 0.05
+_LEAST_SHOWN_S: Final = 0.05
 
 
 def _waiting(waited_s: float) -> str:
-    return f"; waited {waited_s:.1f} s for a core" if waited_s >= _LEAST_TOLD_S else ""
+    return f"; waited {waited_s:.1f} s for a core" if waited_s >= _LEAST_SHOWN_S else ""
 
 
 def note_lateness(turn: Turn, task: TaskState) -> None:
-    """Tell operators when iterations begin to be late, and when that is over."""
+    """Announce when iterations begin to be late, and when that is over."""
     watch, average_s = task.watch, task.watch.pace.average_s
     late_s = watch.pace.late_s(turn.policy)
     if average_s is None or (late_s is not None) == watch.slowness.is_late:
@@ -87,14 +87,14 @@ def _compare(turn: Turn, task: TaskState, node: NodeId, average_s: float) -> Non
         num_slow = count_slow_beat(rank, is_slow=is_slow, most=most)
         if num_slow == most and number not in task.watch.slowness.stragglers:
             task.watch.slowness.stragglers.add(number)
-            _tell(turn, task, number, own, median_of(peers))
+            _announce(turn, task, number, own, median_of(peers))
         elif num_slow == 0 and number in task.watch.slowness.stragglers:
             task.watch.slowness.stragglers.remove(number)
             text = f"rank {number} is as fast as its peers again"
             turn.announce("info", "straggler_over", task.spec.task, text, rank=number)
 
 
-def _tell(turn: Turn, task: TaskState, number: int, own: Computing, peers_s: float) -> None:
+def _announce(turn: Turn, task: TaskState, number: int, own: Computing, peers_s: float) -> None:
     node, busy_s = task.ranks[number].worker.node, own.median_s
     turn.announce(
         "warning", "straggler", task.spec.task,

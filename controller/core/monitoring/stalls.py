@@ -3,8 +3,8 @@
 Every committed iteration sets a timer for the next one (``controller.core.rules.pace``). When it
 fires, the task stalls. Before any rank is halted, agents inspect the ranks. The inspections name
 the culprits (``controller.core.rules.hang``). They become evidence, and the usual recovery replaces
-these ranks. While a node of the task is out of contact nothing is concluded: its iterations may go
-on unseen.
+these ranks. While a node of the task is out of contact nothing is concluded: its iterations may
+continue unseen.
 
 Not here: hangs before the first and after the last iteration (``start_and_end``), slow tasks
 (``slowness``), and diverging tasks (``divergence``), all in ``controller.core.monitoring``.
@@ -40,7 +40,7 @@ from nodeagent.protocol.observations import IterationCommitted, RankInspected
 
 
 def note_joined(turn: Turn, task: TaskState) -> None:
-    """All ranks of a generation have their state: from now on it should go on."""
+    """All ranks of a generation have their state: from now on it should progress."""
     note_movement(turn, task)
     _expect_iteration(turn, task)
 
@@ -89,7 +89,7 @@ def _limit_s(turn: Turn, task: TaskState) -> float:
 
 
 def take_timer(turn: Turn, task: TaskState, timer: IterationOverdue | InspectionOverdue) -> None:
-    """An iteration, or the looks at the ranks, should have come by now."""
+    """The iteration, or the inspection, is overdue."""
     inspection = task.watch.inspection
     if isinstance(timer, IterationOverdue):
         is_done = task.has_all_iterations or any(rank.done for rank in task.ranks.values())
@@ -112,7 +112,7 @@ def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
 
 
 def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
-    """An agent tells where a rank stands; conclude once all have been seen."""
+    """An agent reports where a rank stands; conclude once all reports are there."""
     inspection = take_standing(task, inspected)
     if inspection is not None and is_complete(task, inspection):
         _conclude(turn, task, inspection)

@@ -25,11 +25,11 @@ from controller.core.instructions import StopRanks
 from controller.core.lifecycle.parking import checkpoint_limit_s
 from controller.core.lifecycle.rank_records import note_left_over
 from controller.core.monitoring.inspections import (
+    announce_stall,
     blame,
     hang_evidence,
     is_complete,
     is_in_sight,
-    tell_stall,
 )
 from controller.core.monitoring.task_watch import (
     begin_inspection,
@@ -79,7 +79,7 @@ def take_late_start(turn: Turn, task: TaskState) -> None:
 def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
     """All answers are there, or the time for them is over."""
     if _stage(task) != inspection.stage:
-        return  # it has gone on meanwhile
+        return  # it has progressed meanwhile
     leave_out_parked(task, inspection)
     is_forming = inspection.stage == "forming"
     is_over = inspection.is_last or _is_over(turn, task, inspection.stage)
@@ -170,7 +170,7 @@ def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Ha
     """End ranks that others have left behind; nothing of theirs is missing."""
     left = hang.reasons or dict.fromkeys(task.living_ranks, "has not exited although it is done")
     hang = Hang(left, hang.summary)
-    tell_stall(turn, task, inspection, hang, "the generation has not ended")
+    announce_stall(turn, task, inspection, hang, "the generation has not ended")
     for evidence in hang_evidence(turn, task, inspection, hang, "the generation has not ended"):
         incident = incident_of(turn, task, task.generation)
         if incident is None:

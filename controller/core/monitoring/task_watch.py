@@ -16,17 +16,17 @@ _GRACE_S = 0.3
 
 
 def note_movement(turn: Turn, task: TaskState) -> None:
-    """The generation goes on."""
+    """The generation progresses."""
     task.watch.moved_at = turn.at
 
 
 def note_movement_unseen(turn: Turn, task: TaskState) -> None:
-    """The generation may have gone on unseen: nothing that was seen before counts."""
+    """The generation may have progressed unseen: earlier observations do not count."""
     task.watch.moved_at, task.watch.inspection = turn.at, None
 
 
 def forgive_absence(turn: Turn, task: TaskState) -> None:
-    """No controller watched until now: that time speaks against no rank."""
+    """No controller watched until now: that time counts against no rank."""
     note_movement_unseen(turn, task)
     if task.watch.done_at is not None:
         task.watch.done_at = turn.at
@@ -61,7 +61,7 @@ def time_commit(
 
 
 def add_to_pace(turn: Turn, task: TaskState, duration_s: float, *, is_long: bool) -> None:
-    """Take a committed iteration into the pace: the generation goes on."""
+    """Take a committed iteration into the pace: the generation progresses."""
     task.watch.pace.add(duration_s, is_long=is_long)
     note_movement_unseen(turn, task)
 

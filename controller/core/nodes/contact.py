@@ -3,8 +3,8 @@
 The judgement itself is in ``controller.core.rules.node_loss``, its evidence comes from
 ``controller.core.nodes.node_evidence``; here the consequences are drawn: a lost node is isolated,
 its tasks' survivors are parked, one SEV1 incident absorbs whatever had been noticed about it, and a
-plan is proposed. Where nobody can tell, the operator is asked, until an answer comes or the
-evidence changes. The one writer of ``Contact`` and ``LossInquiry``.
+plan is proposed. If the evidence does not suffice, the operator is asked, until an answer comes or
+the evidence changes. The one writer of ``Contact`` and ``LossInquiry``.
 """
 
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
     elif task is not None and status.generation == task.generation and rank is None:
         _take_spare_status(turn, task, node, status)
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
-        return  # sent before the agent had its orders; a stop would hit those that go on
+        return  # sent before the agent had its orders; a stop would hit ranks that continue
     elif not is_ours or task is None or task.lifecycle.phase is not TaskPhase.STOPPING:
         kill = StopOrder(task=status.task, generation=status.generation, is_graceful=False)
         turn.emit(StopRanks(turn.cause, (node,), kill))
@@ -125,7 +125,7 @@ def _is_being_taken_over(task: TaskState, node: NodeId) -> bool:
 
 
 def _start_missing(turn: Turn, task: TaskState, missing: list[int], node: NodeId) -> None:
-    """Have ranks started of which the node has never told, and processes wait there."""
+    """Start ranks that the node has never reported, and have processes wait there."""
     never_seen = [number for number in missing if not task.ranks[number].is_seen]
     never_seen += [
         number

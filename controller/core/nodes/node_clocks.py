@@ -9,14 +9,14 @@ the smallest age of several in a row. So the smallest of the newest ages is the 
 more than the fastest of these travels took.
 
 A node can't know that its clock is wrong, so this is no probe of the agent's. Nothing is decided by
-it: operators are told, and it is a finding of the node until it is over. The one writer of
+it: it is announced, and it is a finding of the node until it is over. The one writer of
 ``Clock``.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from controller.core.incidents.node_findings import keep_finding, tell_finding
+from controller.core.incidents.node_findings import announce_finding, keep_finding
 from controller.core.state.node import NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
@@ -44,7 +44,7 @@ def clock_offset_s(ages_s: Sequence[float]) -> float | None:
 def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s: float) -> None:
     """Take in when a heartbeat was sent and received.
 
-    Tell once that a clock is off, or right again.
+    Announce once that a clock is off, or right again.
 
     Args:
         turn: The event.
@@ -60,11 +60,11 @@ def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s:
     if abs(offset_s) > limit_s or (known and abs(offset_s) > _CALM_SHARE * limit_s):
         finding = _finding(offset_s, limit_s)
         if not keep_finding(turn, node, finding):
-            tell_finding(turn, node, finding, named("none"))
+            announce_finding(turn, node, finding, named("none"))
     elif known:
         over = _finding(offset_s, limit_s).model_copy(update={"is_over": True})
         keep_finding(turn, node, over)
-        tell_finding(turn, node, over, named("none"))
+        announce_finding(turn, node, over, named("none"))
 
 
 def forget_ages(node: NodeState) -> None:

@@ -1,4 +1,4 @@
-"""What speaks for and against a node that is out of contact, gathered from the whole state.
+"""The evidence for and against a node that is out of contact, gathered from the whole state.
 
 Its tasks may have advanced since, as their ranks elsewhere show, or they suffer: collectives fail,
 or iterations stop. Peers in contact have looked at its SSH port, or are still to answer. What
@@ -17,7 +17,7 @@ from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 
 _NUM_ASKED: Final = 8
-"""Enough to tell a node that is gone from one that some can't reach.
+"""Enough to distinguish a lost node from one that some nodes can't reach.
 
 More is only more to wait for.
 """
@@ -132,9 +132,9 @@ def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:
 
 
 def _is_seen(turn: Turn, task: TaskState) -> bool:
-    """Whether a rank in contact shows if the task goes on.
+    """Whether a rank in contact shows if the task progresses.
 
-    A command tells its iterations by one rank, or by none: the others' silence says nothing.
+    Of a command, one rank prints iterations, or none does: silence of the other ranks says nothing.
     """
     return any(
         turn.state.nodes[rank.worker.node].contact.condition is NodeCondition.HEALTHY

@@ -274,7 +274,7 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     if not turn.policy.is_auto_heal or task.lifecycle.phase is TaskPhase.HELD:
         begin_anew(task)
     if change.target and task.can_regroup:
-        return  # it parks and goes on by itself
+        return  # it parks and continues by itself
     intent: Intent = "run" if change.target else "stop"
     is_healthy = task.lifecycle.phase is TaskPhase.RUNNING
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")

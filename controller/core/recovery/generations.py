@@ -1,4 +1,4 @@
-"""One generation after another in the same processes: when a task parks, and with whom it goes on.
+"""One generation after another in the same processes: when a task parks, and how it continues.
 
 Level-based, after every event. A task that does not train at its target is parked at the end of its
 iteration. A parked task continues once all its ranks have reported their positions and its fault
@@ -33,8 +33,8 @@ from controller.core.recovery.next_target import (
     with_waiting_ranks,
 )
 from controller.core.recovery.processes import (
+    continuing_rank,
     fit_ranks,
-    going_on,
     leave_out,
     parts_left,
     processes_of,
@@ -85,7 +85,7 @@ def park_what_moves(turn: Turn) -> None:
         is_blocked = bool(obstacle(turn, task, target))
         if is_blocked and not _is_in_the_way(turn, task, target):
             continue
-        # One that is blocked may have to go on with less than what is to stay.
+        # A blocked task may have to continue with less than the target keeps.
         if needs_copies and (is_blocked or not keeps_state(task, target)):
             note = f"stops, to continue with {target.layout}"
             stop(turn, task, is_graceful=True, intent="run", note=note)
@@ -127,7 +127,7 @@ def _goal_with_waiting(turn: Turn, task: TaskState) -> Target | None:
 
 
 def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]:
-    """Return the new global rank of each parked or waiting process that goes on at ``goal``."""
+    """Return the new global rank of each parked or waiting process that continues at ``goal``."""
     if task.limits.unsupported:
         return {}
     return _continues(task, goal, fit_ranks(turn, task)) | ready_spares(turn, task, goal)
@@ -145,8 +145,7 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
 def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
     """Return whether iterations that all parked ranks have would be lost at ``goal``.
 
-    So it is where copies did not get complete, or where the task has another goal than when it was
-    told to park.
+    That is so if copies did not get complete, or if the task's goal has changed since its halt.
     """
     place = task.place
     if place is None or goal == place or incident_of(turn, task, task.generation):
@@ -237,14 +236,14 @@ def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
     leave_out(turn, task, goal, {*continues, *parked_spares})
     ranks = {number: RankState(worker) for number, worker in enumerate(goal.placement)}
     processes = processes_of(task)
-    ranks |= {new: going_on(task, processes[old], old) for old, new in continues.items()}
+    ranks |= {new: continuing_rank(task, processes[old], old) for old, new in continues.items()}
     begin_generation(turn, task, goal, ranks, decision.resume, spares_of(task, goal, parked_spares))
 
 
 def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[int, int]:
     """Return the new global rank of each of these ranks that stays at its worker and (tp, pp).
 
-    With another tp or pp nobody's state is of use, and every process that stays goes on.
+    With another tp or pp no process's state can be reused; every process that stays continues.
     """
     old, new = task.layout, target.layout
     if old is None:

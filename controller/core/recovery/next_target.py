@@ -32,13 +32,14 @@ def is_same_model(old: Layout, new: Layout) -> bool:
 
 
 def goal_of(turn: Turn, task: TaskState) -> Target | None:
-    """Return where the parked task can go on now; None if it has to wait."""
+    """Return where the parked task can continue now; None if it has to wait."""
     parking, target = task.lifecycle.parking, task.assignment.target
     assert parking is not None
     if target is None:
         return _interim(turn, task)
     if task.layout is not None and not is_same_model(task.layout, target.layout):
-        # What is left first goes on as it is: it saves its state before it is divided anew.
+        # The ranks that are left continue in the old layout first: they save their state before it
+        # is divided anew.
         interim = _interim(turn, task, fewest=1)
         if interim is not None:
             return interim
@@ -61,7 +62,7 @@ def _interim(
         turn: The turn.
         task: The task, parked.
         within: Workers that it may use; None for all that it has.
-        fewest: Workers with which going on is of use; None for the task's ``min_workers``.
+        fewest: Smallest number of workers to continue with; None for the task's ``min_workers``.
     """
     if task.layout is None:
         return None
@@ -81,7 +82,7 @@ def _interim(
 
 
 def with_waiting_ranks(turn: Turn, task: TaskState) -> Target | None:
-    """Return where a task could go on with its ranks and its spares together, of any size."""
+    """Return where a task could continue with its ranks and its spares together, of any size."""
     spares = task.spares
     if task.assignment.target is not None or task.layout is None or not spares.ranks:
         return None

@@ -1,4 +1,4 @@
-"""The processes of a parked task: which can go on, wait as spares, or are ended."""
+"""The processes of a parked task: which can continue, wait as spares, or are ended."""
 
 from collections.abc import Collection, Mapping
 
@@ -54,7 +54,7 @@ def spares_of(task: TaskState, goal: Target, parked_spares: Mapping[int, ModelPa
     numbers = dict(enumerate(parked_spares, goal.layout.num_workers))
     processes = processes_of(task)
     return Spares(
-        {new: going_on(task, processes[old], old) for new, old in numbers.items()},
+        {new: continuing_rank(task, processes[old], old) for new, old in numbers.items()},
         {new: parked_spares[old] for new, old in numbers.items()},
         next_number=goal.layout.num_workers + len(numbers),
     )
@@ -81,8 +81,8 @@ def leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int
         turn.emit(StopRanks(turn.cause, reachable, kill))
 
 
-def going_on(task: TaskState, old: RankState, old_number: int) -> RankState:
-    """Return the rank, or spare, of the next generation that goes on in an old one's process."""
+def continuing_rank(task: TaskState, old: RankState, old_number: int) -> RankState:
+    """Return the rank, or spare, of the next generation that continues in an old one's process."""
     return RankState(
         old.worker,
         pid=old.pid,

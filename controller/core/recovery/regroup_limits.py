@@ -5,12 +5,15 @@ from controller.core.state.turn import Turn
 from nodeagent.protocol.observations import RankHalted, RankJoined
 
 
-def take_unsupported(turn: Turn, task: TaskState, told: RankJoined | RankHalted) -> None:
-    """Tell operators once what the task does not recover from in process, and remember it."""
-    new = [each for each in told.unsupported if each not in task.limits.unsupported]
+def take_unsupported(
+    turn: Turn, task: TaskState, joined_or_halted: RankJoined | RankHalted
+) -> None:
+    """Announce once which settings rule out recovery in process, and remember them."""
+    known = task.limits.unsupported
+    new = [each for each in joined_or_halted.unsupported if each not in known]
     if not new:
         return
-    task.limits.unsupported = (*task.limits.unsupported, *new)
+    task.limits.unsupported = (*known, *new)
     turn.announce(
         "warning", "unsupported", task.spec.task,
         "cannot recover in process: after a fault all its processes restart from disk: "

@@ -4,7 +4,7 @@ from typing import Final
 
 from controller.core.events import DrillRequested
 from controller.core.instructions import CarryOutDrill
-from controller.core.state.drill import StagedDrill
+from controller.core.state.drill_log import StagedDrill
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn

@@ -33,7 +33,7 @@ _ACTION: Final[dict[Severity, Action]] = {
 _STRONGER: Final[dict[Action, Action]] = {
     "reattempt": "restart",
     "restart": "reconfigure",
-    "reconfigure": "restart",  # on other workers by now: the node was not to blame alone
+    "reconfigure": "restart",  # it runs on other workers already: the node was not to blame alone
     "none": "none",
 }
 _STRENGTH: Final[dict[Action, int]] = {"none": 0, "reattempt": 1, "restart": 2, "reconfigure": 3}

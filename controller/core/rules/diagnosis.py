@@ -52,7 +52,7 @@ class Diagnosis:
 
     @property
     def is_local(self) -> bool:
-        """Whether the fault is where its root was seen. A failed connection tells no place."""
+        """Whether the fault is where its root was seen. A failed connection shows no place."""
         return self.root.is_local
 
     @property
@@ -93,8 +93,8 @@ def _weight(item: Evidence) -> tuple[bool, bool, bool, float]:
     """Sort key of evidence: hardware first, connections last; among equals the earliest.
 
     A process that dies may close its connections before its exit is seen. If no hardware is named,
-    a rank's own report comes before a finding of its node's probes, because it tells which rank
-    failed.
+    a rank's own report comes before a finding of its node's probes, because it names the rank
+    that failed.
     """
     is_hardware = item.status.facts.names_device
     is_beside = item.kind == "finding" and not is_hardware

@@ -32,7 +32,7 @@ from profiles.layout import Layout
 _PHASES: Final[tuple[Phase, ...]] = (
     "idle", "accumulate", "reduce", "finalise", "vote", "stepping",
 )  # fmt: skip
-_LEAST_TOLD_S: Final = 0.05
+_LEAST_SHOWN_S: Final = 0.05
 _SILENT: Final = {
     "stopped": "stopped by a signal",
     "blocked": "blocked in the kernel",
@@ -95,7 +95,7 @@ def find_hang(
 
 def _waiting(standing: Standing) -> str:
     waited_s = standing.waited_s
-    return f", waited {waited_s:.1f} s for a core" if waited_s >= _LEAST_TOLD_S else ""
+    return f", waited {waited_s:.1f} s for a core" if waited_s >= _LEAST_SHOWN_S else ""
 
 
 def _is_stuck(standing: Standing, patience_s: float) -> bool:

@@ -36,14 +36,14 @@ class Policy:
         spike_factor: Losses and gradient norms spike at this multiple of their level.
         spike_iterations: Iterations in a row that make a spike.
         refusal_grace_s: A node whose SSH port refuses its peers is lost after this time, if nothing
-            tells whether its ranks live. A parked task whose remaining ranks are all on a node out
+            shows whether its ranks live. A parked task whose remaining ranks are all on a node out
             of contact waits as long before it stops.
         unreachable_limit_s: A node without a reachable agent is lost after this time, if its SSH
             port answers and its tasks suffer.
         takeover_grace_s: No node is lost within this time after a controller has taken over,
             because each needs time to be reached.
-        uncorroborated_limit_s: If no node can tell whether the tasks of an unreachable node train,
-            the node is lost, or the operator is asked, after this time.
+        uncorroborated_limit_s: After this time an unreachable node is lost, or the operator is
+            asked, if no other node can show whether its tasks train.
         asks_before_loss: Whether the operator is asked about such a node even with auto-heal.
             Without auto-heal, and while no other node is in contact, the operator is always asked.
         vanished_after_s: A rank that its node no longer lists counts as gone after this time, if no
@@ -79,8 +79,8 @@ class Policy:
         correlation_s: Findings of a node's probes within this time of a fault there belong to it.
         drill_window_s: The first fault within this time of a drill, on the same node or in the same
             task, is attributed to the drill.
-        clock_limit_s: Operators are told if the wall clock of a node differs from the controller's
-            by more.
+        clock_limit_s: A wall clock of a node that differs from the controller's by more is
+            announced.
         counts_drills: Whether faults made by drills count against a node like real ones.
         worker_mtbf_s: Mean time between faults of one worker that force a reconfiguration.
         step_s: Expected duration of each step of a transition, until the task's own transitions are

@@ -7,7 +7,7 @@ read it. Derived facts are properties, so that nothing has to be kept in step.
 from dataclasses import dataclass, field
 
 from controller.core.rules.placement import Worker
-from controller.core.state.drill import DrillLog
+from controller.core.state.drill_log import DrillLog
 from controller.core.state.incident import IncidentLog
 from controller.core.state.measurement import MeasurementLog
 from controller.core.state.node import NodeState

@@ -29,7 +29,7 @@ class Cause:
 
 @dataclass(slots=True)
 class Recovery:
-    """How training went on after an incident. Written by ``incidents.resolution``."""
+    """How training continued after an incident. Written by ``incidents.resolution``."""
 
     resume: str = ""
     """How training was taken up again, and why so."""

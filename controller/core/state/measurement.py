@@ -51,7 +51,7 @@ class MeasuredRun:
         num_commits: Its iterations.
         durations_s: How long those took that count.
         evidence: Why it failed, if it has.
-        is_ending: Its ranks were told to end.
+        is_ending: Its ranks were ordered to end.
         stopped_nodes: Nodes that have carried that out; what they don't list is gone.
     """
 
@@ -90,7 +90,7 @@ class Measurement:
         num_iterations: How many count at each size.
         sizes: All that were asked for, ascending.
         run: The present run; None between two sizes and after the last.
-        ended: Why no further size is begun; empty while it goes on.
+        ended: Why no further size is begun; empty while it continues.
     """
 
     name: str

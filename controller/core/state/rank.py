@@ -24,14 +24,14 @@ class RankState:
     iteration: int = 0
     rss_bytes: int | None = None
     continues: RankRef | None = None
-    """The parked rank whose process it goes on in; None for a process of its own."""
+    """The parked rank whose process it continues; None for a process of its own."""
     joined: RankJoined | None = None
     position: Position | None = None
     """Where it has parked."""
     is_attached: bool = False
     """It is a command whose program has attached."""
     is_broken: bool = False
-    """Its process can't go on: it raised an exception of its own, or does not answer."""
+    """Its process can't continue: it raised an exception of its own, or does not answer."""
     missing_since: float | None = None
     """When its node's heartbeats stopped listing it, although no exit was reported."""
     busy_s: float = 0.0

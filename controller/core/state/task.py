@@ -43,8 +43,8 @@ class TaskSpec:
         num_micro_batches: Micro-batches of the global batch.
         is_sharded: Whether the optimizer state is sharded over the replicas.
         makes_copies: Whether its ranks make in-memory checkpoints.
-        is_command: Whether it is a program that knows nothing of us: it tells its iterations by its
-            log at most, and starts anew after every fault.
+        is_command: Whether it is a program that knows nothing of Unicron. Its iterations show in
+            its log, if at all, and it starts anew after every fault.
         start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
         stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
         hang_limit_s: An iteration that takes less is never overdue.
@@ -101,7 +101,7 @@ class TaskState:
     spares: Spares = field(default_factory=Spares)
     """Processes beside the present generation."""
     watch: Watch = field(default_factory=Watch)
-    """What shows whether the present generation goes on as it should."""
+    """What shows whether the present generation progresses as it should."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     assignment: Assignment = field(default_factory=Assignment)
     stopping: Stopping = field(default_factory=Stopping)

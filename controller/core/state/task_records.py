@@ -38,7 +38,7 @@ class Parking:
     since: float
     at_boundary: bool
     broken: tuple[int, ...]
-    """Ranks that are lost or can't go on, as the nodes were last told."""
+    """Ranks that are lost or can't continue, as last sent to the nodes."""
     completes_copies: bool = False
     """Whether ranks park with complete in-memory checkpoints: not all state stays at the target."""
     left: set[int] = field(default_factory=set)
@@ -72,7 +72,7 @@ class Assignment:
     target: Target | None = None
     """Where it is to be; None until a plan decides, if the task has lost workers."""
     interim: Target | None = None
-    """Where it goes on meanwhile, with the ranks that it has left."""
+    """Where it continues meanwhile, with the ranks that it has left."""
     granted: Layout | None = None
     """What it was last given to run with; less may run where workers were lost since."""
 
@@ -179,6 +179,6 @@ class RegroupLimits:
     """What a regroup of the task can't use. Written by ``recovery.regroup_limits``."""
 
     unsupported: tuple[str, ...] = ()
-    """Settings that do not recover in process; with one of them, no process of the task goes on."""
+    """Settings that do not recover in process; with any of them, no process continues."""
     copies_failed_in: Generation | None = None
-    """The generation that went on at its old place because its copies did not get complete."""
+    """The generation that stayed at its old place because its copies did not get complete."""

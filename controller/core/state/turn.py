@@ -27,7 +27,7 @@ class Turn:
         policy: What operators decided in advance.
         cause: Number of the event.
         at: Its time, seconds since the controller's start.
-        table: Divisions that were found before the event; it is never of consequence what is in it.
+        table: Precomputed divisions. They save time and do not change the result.
         instructions: What has been caused so far, in order.
         plan_requests: Plans that are wanted and not made yet.
         num_finished_before: Tasks that had finished before the event.

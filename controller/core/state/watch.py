@@ -27,16 +27,16 @@ class Inspection:
 
 @dataclass(slots=True)
 class Slowness:
-    """What operators were told of slowness. Written by ``monitoring.slowness``."""
+    """Announced slowness. Written by ``monitoring.slowness``."""
 
     late_from_s: float | None = None
-    """The average iteration when operators were told that iterations are late; None: not late."""
+    """The average iteration when lateness was announced; None: not late."""
     stragglers: set[int] = field(default_factory=set)
-    """Ranks that operators were told of."""
+    """Ranks that were announced as stragglers."""
 
     @property
     def is_late(self) -> bool:
-        """Whether operators were told that iterations are late, and not yet that this is over."""
+        """Whether lateness was announced, and not yet that it is over."""
         return self.late_from_s is not None
 
 
@@ -50,7 +50,7 @@ class Watch:
     committed_at: float | None = None
     """When the newest iteration of the generation was committed, by the clock of its node."""
     moved_at: float = 0.0
-    """When the generation was last known to go on."""
+    """When the generation was last known to progress."""
     iteration: int = 0
     """Newest iteration that any rank was known to have finished then."""
     inspection: Inspection | None = None

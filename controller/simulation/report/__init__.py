@@ -1,1 +1,4 @@
-"""Results of a simulation: ``comparison_text`` prints text and JSON, ``html_report`` a page."""
+"""Results of a simulation: ``comparison_text`` prints text and JSON, ``html_report`` a page.
+
+Begin with ``comparison_text``.
+"""

@@ -1,6 +1,6 @@
 """A rank's control connection to its node's agent, in a thread of its own.
 
-The agent may be killed and replaced at any moment, while training goes on. So the link reconnects
+The agent may be killed and replaced at any moment, while training continues. So the link reconnects
 for as long as the rank lives, and begins each connection with ``RankHello``. It keeps every report
 until the agent has acknowledged it. After a reconnect it sends the unacknowledged reports again, in
 order, and the agent drops sequence numbers that it has already. Only the newest pulse is kept.
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
+from typing_extensions import override
 
 from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.ids import Generation
@@ -42,15 +43,16 @@ from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreReply
 from nodeagent.protocol.standing import Standing
+from nodeagent.rank.agent_link.dependencies import Control
 from nodeagent.rank.agent_link.training_stacks import read_own_standing
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _RECONNECT_WAIT_S: Final = 0.1
 _SEND_TIMEOUT_S: Final = 10.0  # An agent that reads nothing for so long counts as lost.
 
 
-class ControlLink:
+class ControlLink(Control):
     """The link. Any thread may call any public method.
 
     Only ``wait_for_join``, ``wait_until_stored`` and ``close`` block.
@@ -110,24 +112,24 @@ class ControlLink:
         self._wait_end.close()
 
     @property
+    @override
     def is_stop_requested(self) -> bool:
-        """Whether the agent asked for a stop at an iteration boundary."""
         return self._stop.is_set()
 
     @property
+    @override
     def is_park_requested(self) -> bool:
-        """Whether the agent asked the ranks to park at an iteration boundary."""
         return self._park.is_set()
 
     @property
+    @override
     def needs_copies(self) -> bool:
-        """Whether in-memory checkpoints should be complete when the ranks park."""
         return self._needs_copies.is_set()
 
     def wait_for_join(self) -> RankLaunch:
         """Wait without a limit for a ``Join``.
 
-        Afterwards the link speaks for the rank in its generation.
+        Afterwards the link sends as the rank of that launch.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._join is not None)
@@ -146,16 +148,16 @@ class ControlLink:
         self._wake()
         return launch
 
+    @override
     def take_fault(self) -> RankFault | None:
-        """Return the newest fault that a drill asked for, once."""
         if self._fault is None:
             return None
         with self._changed:
             fault, self._fault = self._fault, None
         return fault
 
+    @override
     def report(self, observation: AnyObservation) -> None:
-        """Queue a report. It is kept until some agent has stored it."""
         with self._changed:
             self._queue(observation)
         self._wake()
@@ -166,6 +168,7 @@ class ControlLink:
             RankReport(seq=self._last_seq, wall_s=self._wall_s(), observation=observation)
         )
 
+    @override
     def pulse(
         self,
         iteration: int,
@@ -198,7 +201,7 @@ class ControlLink:
                     connection.connect(str(self._socket_path))
                     self._serve(connection)
                 except ProtocolError as error:
-                    logger.warning("the agent sent an invalid message: reason=%s", error)
+                    _LOG.warning("the agent sent an invalid message: reason=%s", error)
                 except OSError:
                     # Expected while the agent is away. The next round tries again.
                     pass
@@ -262,7 +265,7 @@ class ControlLink:
             case Join():
                 self._accept_join(message.launch)
             case StoreReply():
-                logger.warning("dropped a store's reply that came on the control connection")
+                _LOG.warning("reply of a store dropped: call=%s", message.call_id)
 
     def _halt(self, halt: HaltOrder) -> None:
         if halt.generation != self._hello.generation:

@@ -10,7 +10,7 @@ from nodeagent.protocol.rank_faults import RankFault
 
 
 class Control(Protocol):
-    """The part of the link to the agent that the loop needs. ``ControlLink`` implements it."""
+    """The part of the link to the agent that the loop needs."""
 
     @property
     def is_stop_requested(self) -> bool:

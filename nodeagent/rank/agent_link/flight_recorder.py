@@ -21,7 +21,7 @@ from torch._C import _distributed_c10d
 from nodeagent.detect.flight_record import newest_collectives
 from nodeagent.protocol.standing import Collective
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _READERS: Final = tuple(
     getattr(_distributed_c10d, name)
@@ -47,7 +47,7 @@ def _records() -> Iterator[bytes]:
         try:
             yield reader(_WITH_COLLECTIVES, _ONLY_ACTIVE)
         except (RuntimeError, TypeError) as error:
-            logger.warning("cannot read the flight recorder: reason=%s", error)
+            _LOG.warning("cannot read the flight recorder: reason=%s", error)
 
 
 @cache
@@ -60,9 +60,9 @@ def _is_short() -> bool:
         if not (size.isdecimal() and int(size) <= _MAX_ENTRIES)
     ]
     if too_long:
-        logger.warning(
-            "torch's flight recorder is too long to read, so a hang will not name its collective:"
-            " %s max_entries=%d",
+        _LOG.warning(
+            "flight recorder not read, a hang will not name its collective:"
+            " settings=%s max_entries=%d",
             " ".join(too_long),
             _MAX_ENTRIES,
         )

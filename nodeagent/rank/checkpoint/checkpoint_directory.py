@@ -26,7 +26,7 @@ from nodeagent.rank.checkpoint.manifest import (
     read_manifest,
 )
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _COMPLETE: Final = re.compile(r"iter_(\d+)")
 _TEMPORARY: Final = re.compile(r"iter_(\d+)\.g(\d+)\.(tmp|old)")
@@ -83,7 +83,7 @@ class CheckpointDirectory:
             except CheckpointError as error:
                 if not found:
                     raise
-                logger.warning("checkpoint is passed over: path=%s reason=%s", path, error)
+                _LOG.warning("checkpoint is passed over: path=%s reason=%s", path, error)
             except OSError as error:
                 raise CheckpointError(
                     f"{path} can't be read: {error.strerror}; make it readable for this user, or"
@@ -169,7 +169,7 @@ class CheckpointDirectory:
         with contextlib.suppress(OSError):
             (target / _REASON).write_text(f"{reason}\n")
             sync_directory(self.path)
-        logger.warning(
+        _LOG.warning(
             "quarantined a checkpoint: checkpoint=%s new_name=%s reason=%s",
             path.name,
             target.name,

@@ -14,7 +14,7 @@ from pathlib import Path
 from nodeagent.rank.checkpoint.checkpoint_directory import sync_directory, write_durably
 from nodeagent.rank.checkpoint.manifest import CheckpointPart
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class GivenUpError(Exception):
@@ -68,7 +68,7 @@ class Parts:
             # Renamed last: rank 0 may read the file as soon as it has this name.
             draft.replace(path)
         except OSError as error:
-            logger.warning(
+            _LOG.warning(
                 "cannot record that a rank has no part: checkpoint=%s rank=%d reason=%s",
                 self.directory.name,
                 global_rank,

@@ -37,7 +37,7 @@ from nodeagent.rank.checkpoint.whole_model import Block, WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 from profiles.model import ModelShape
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _KEY: Final = "unicron/checkpoint/candidates"
 
@@ -115,7 +115,7 @@ class Loader:
         had_state = _has_state(optimizer)
         for iteration, losses in candidates:
             if self._try(iteration, chunks, optimizer, store):
-                logger.info("loaded a checkpoint: checkpoint=%s", name_of(iteration))
+                _LOG.info("loaded a checkpoint: checkpoint=%s", name_of(iteration))
                 return Loaded(iteration, losses)
         if not had_state:
             _clear_state(optimizer)
@@ -184,7 +184,7 @@ class Loader:
             misfit = f"{path} can't be loaded: {error}"
         except (DamagedError, OSError, RuntimeError, ValueError) as error:
             damage = first_line(error)
-            logger.warning("checkpoint is damaged: path=%s reason=%s", path, damage)
+            _LOG.warning("checkpoint is damaged: path=%s reason=%s", path, damage)
         is_misfit, is_damaged = self._is_so_anywhere(bool(misfit), bool(damage))
         if is_misfit:
             raise CheckpointError(self._finding_of_any(misfit, store))

@@ -21,7 +21,7 @@ from nodeagent.rank.checkpoint.snapshot import HostSnapshot
 from nodeagent.rank.groups.device_shim import use_device
 from nodeagent.rank.groups.rank_place import Place
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
 _ABANDON_S: Final = 0.05
@@ -171,13 +171,13 @@ class Saver:
             self._publishing.release()
         else:
             # Harmless: after a load its losses are compared with the recorded ones.
-            logger.warning(
+            _LOG.warning(
                 "slow file system: an abandoned checkpoint may still appear: path=%s",
                 self._directory.path,
             )
         with self._changed:
             if self._pending is not None:
-                logger.info(
+                _LOG.info(
                     "checkpoint is abandoned with its generation: iteration=%d", self._pending
                 )
             self._pending = None
@@ -196,7 +196,7 @@ class Saver:
             try:
                 job()
             except (OSError, MemoryError, CheckpointError) as error:
-                logger.error(  # noqa: TRY400 - one clear line, not a traceback
+                _LOG.error(
                     "checkpoint thread failed: path=%s reason=%s",
                     self._directory.path,
                     first_line(error),
@@ -211,14 +211,14 @@ class Saver:
         except AbandonedError:
             return
         except GivenUpError as error:
-            logger.warning("checkpoint is given up: iteration=%d reason=%s", iteration, error)
+            _LOG.warning("checkpoint is given up: iteration=%d reason=%s", iteration, error)
             self._give_up(iteration, str(error))
         except (OSError, MemoryError, RuntimeError, ValueError, CheckpointError) as error:
             reason = first_line(error)
             if isinstance(error, OSError):
                 reason += f"; make room in {self._directory.path}, or make it writable"
-            logger.error(  # noqa: TRY400 - one clear line, not a traceback
-                "checkpoint was not saved; training goes on: iteration=%d reason=%s",
+            _LOG.error(
+                "checkpoint was not saved; training continues: iteration=%d reason=%s",
                 iteration,
                 reason,
             )
@@ -259,7 +259,7 @@ class Saver:
         try:
             self._on_complete(self._directory.prune(self._num_kept))
         except (OSError, CheckpointError) as error:
-            logger.warning(
+            _LOG.warning(
                 "cannot delete older checkpoints: newest=%d reason=%s",
                 order.manifest.iteration,
                 error,
@@ -283,8 +283,8 @@ class Saver:
             duration_s=self._monotonic_s() - order.began_s,
             blocked_s=order.blocked_s,
         )
-        logger.info(
-            "saved a checkpoint: checkpoint=%s num_bytes=%d duration_s=%.3f blocked_s=%.4f",
+        _LOG.info(
+            "saved a checkpoint: checkpoint=%s bytes=%d duration_s=%.3f blocked_s=%.4f",
             name_of(saved.iteration),
             num_bytes,
             saved.duration_s,

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
@@ -22,7 +22,7 @@ from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole_model import WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 GIVE_UP_S: Final = 600.0
 _LOSSES_KEY: Final = "checkpoint/losses"
@@ -109,7 +109,7 @@ class Checkpoints:
         began_s = self._monotonic_s()
         pending = self._saver.pending
         if pending is not None:
-            logger.warning(
+            _LOG.warning(
                 "checkpoint skipped, the last one is still being written: iteration=%d pending=%d",
                 iteration,
                 pending,
@@ -122,15 +122,15 @@ class Checkpoints:
             state = whole_state(_chunks(model), optimizer, is_loading=False)
             manifest = self._manifest(iteration, loss, state)
         except CheckpointError as error:
-            logger.error("checkpoint was not saved: iteration=%d reason=%s", iteration, error)  # noqa: TRY400
+            _LOG.error("checkpoint was not saved: iteration=%d reason=%s", iteration, error)
             self._saver.skip(iteration, str(error))
             return
         try:
             snapshot = self._memory.take(state.blocks)
         except (RuntimeError, MemoryError) as error:
-            # Training goes on without the checkpoint.
+            # Training continues without the checkpoint.
             reason = f"no host memory for the copy: {first_line(error)}"
-            logger.error("checkpoint was not saved: iteration=%d reason=%s", iteration, reason)  # noqa: TRY400
+            _LOG.error("checkpoint was not saved: iteration=%d reason=%s", iteration, reason)
             self._saver.skip(iteration, reason)
             return
         blocked_s = self._monotonic_s() - began_s
@@ -237,7 +237,7 @@ class Checkpoints:
             self._losses.append(iteration, loss)
         except OSError as error:
             self._can_note = False
-            logger.warning(
+            _LOG.warning(
                 "losses are not recorded any more: path=%s reason=%s", self._directory.path, error
             )
 
@@ -271,7 +271,7 @@ class Checkpoints:
         self._saver.run = run
         problem = ""
         if loaded is not None and self._place.global_rank == 0:
-            logger.warning(
+            _LOG.warning(
                 "loaded checkpoint is not trusted: checkpoint=%s reason=%s",
                 name_of(loaded.iteration),
                 reason,

@@ -101,7 +101,7 @@ class Connections:
 
 
 class HaltedError(Exception):
-    """The generation was halted. The controller decides how it goes on."""
+    """The generation was halted. The controller decides how it continues."""
 
 
 class StuckWorkError(RuntimeError):

@@ -33,7 +33,7 @@ from torch.distributed import P2POp, ProcessGroup, Work, distributed_c10d
 
 from nodeagent.rank.agent_link.exception_report import first_line
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _SETTINGS: Final = {
     # NCCL's monitor threads would ask our store once per second for a peer's signal to dump. Each
@@ -130,7 +130,7 @@ def device_ends_soon() -> bool:
                 return True
             time.sleep(_LOOK_S)
     except RuntimeError as error:
-        logger.warning("cannot query the GPU: reason=%s", first_line(error))
+        _LOG.warning("cannot query the GPU: reason=%s", first_line(error))
     return False
 
 
@@ -143,7 +143,7 @@ def _abort(group: ProcessGroup) -> None:
     try:
         devices._get_backend(_GPU).abort()  # noqa: SLF001 - no public way
     except RuntimeError as error:
-        logger.warning(
+        _LOG.warning(
             "abort of a process group failed: group=%s reason=%s",
             group.group_name,
             first_line(error),

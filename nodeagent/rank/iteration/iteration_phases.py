@@ -31,7 +31,7 @@ from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.sharded_adam import ShardedOptimizer
 from nodeagent.rank.tensors.host_copy import wait_on_device
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _NUM_TRIES: Final = 2
 
@@ -286,7 +286,7 @@ class Iterations:
         for number in range(_NUM_TRIES):
             self.is_second_try = number > 0
             if self.is_second_try:
-                logger.warning(
+                _LOG.warning(
                     "no finite loss or gradient; the iteration runs once more: iteration=%d",
                     iteration,
                 )

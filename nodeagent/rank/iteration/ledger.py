@@ -53,6 +53,8 @@ class Ledger:
         self.forget_sums()
         self._forget_reduced()
 
+    # Not a part of ``forget_sums``: after a fault the sums of a replica may be useless while the
+    # reduced buckets that its ranks hold are still needed.
     def _forget_reduced(self) -> None:
         self.reduced.clear()
         self.is_spoilt = False
@@ -78,6 +80,8 @@ class Ledger:
     def commit(self, vote: VoteResult) -> None:
         """Record that the update of ``vote.iteration`` is applied."""
         self.committed = vote.iteration
+        # Kept after the step: ranks that were interrupted in the vote may lack its result. A
+        # recovery gives it to them, and they step instead of computing the iteration again.
         self.vote = vote
         self.phase = "idle"
         self.forget_sums()
@@ -87,6 +91,7 @@ class Ledger:
         """Record that parameters and optimizer were replaced by the state after ``committed``."""
         self.committed = committed
         self.has_state = True
+        # It was a vote on the replaced state. A recovery must not step the new state by it.
         self.vote = None
         self.phase = "idle"
         self.forget_sums()

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_rank
-from nodeagent.rank.process.process_files import ProcessFiles
 
 
 class CannotStartError(ValueError):

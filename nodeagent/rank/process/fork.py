@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.rank_launch import RankLaunch
-from nodeagent.rank.process.process_files import ProcessFiles
 
 _INHERITED_SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -5,14 +5,13 @@ and its state, and trains. When training stopped or finished, it reports that an
 
 Any other end of a generation parks the process: it reports its position and waits for the next
 generation. It can't know whether the error is its own or the echo of a peer's death. The controller
-decides that, and the agent kills a rank that shall not go on.
+decides that, and the agent kills a rank that shall not continue.
 """
 
 import contextlib
 import gc
 import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -22,7 +21,9 @@ from typing import Final
 
 import torch
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.log_format import log_to_stderr
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
@@ -41,11 +42,10 @@ from nodeagent.rank.groups.placeholder_groups import placeholder_groups
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.process.failure_report import describe
 from nodeagent.rank.process.fork import set_process_name
-from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.rank.training.loop_building import build, check_launch
 from nodeagent.rank.training.training_loop import ParkedError, Training
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _CLOCK: Final = SystemNodeClock()
 _STORED_TIMEOUT_S: Final = 600.0
@@ -123,7 +123,7 @@ class _Process:
     def next_launch(self) -> RankLaunch:
         """Wait without a limit for the next generation."""
         launch = self._link.wait_for_join()
-        logger.info(
+        _LOG.info(
             "parked rank joins a generation: task=%s generation=%d rank=%d",
             launch.task,
             launch.generation,
@@ -135,7 +135,7 @@ class _Process:
         """Report the end of training and return the exit code."""
         self._link.report(done)
         is_stored = self._link.wait_until_stored(_STORED_TIMEOUT_S)
-        logger.info(
+        _LOG.info(
             "training ended: reason=%s iteration=%d is_report_stored=%s",
             done.reason,
             done.iteration,
@@ -159,8 +159,8 @@ class _Process:
         )
         groups = self._begin_generation(launch, place, store)
         if launch.resume.source == "disk":
-            # The old model is of no use here, not even if there is no checkpoint. Freed now,
-            # because two models may not fit in memory. And freed before a peer can be lost:
+            # The old model cannot be reused, not even if there is no checkpoint. It is freed now,
+            # because two models may not fit in memory. It is freed before a peer can be lost:
             # afterwards this rank would report the old state as one of the new layout.
             self._training = None
             gc.collect()
@@ -205,7 +205,7 @@ class _Process:
         else:
             self._training.become_spare()
         self._report_halted(launch, self._training.position())
-        logger.info(
+        _LOG.info(
             "process is kept as spare: task=%s rank=%d layout=%s",
             launch.task,
             global_rank,
@@ -304,7 +304,7 @@ class _Process:
             self._link.report(describe(error, launch, iteration, position))
         if groups is not None and is_halting:
             groups.wake_peers()
-        logger.info(
+        _LOG.info(
             "rank is parked: task=%s generation=%d rank=%d committed=%s phase=%s",
             launch.task,
             launch.generation,
@@ -327,11 +327,7 @@ class _Process:
 
 def _settle(launch: RankLaunch) -> None:
     set_process_name(f"ur:{launch.task}/{launch.global_rank}")
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr()
     for noisy in ("megatron", "torch"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     warnings.simplefilter("ignore")

@@ -28,15 +28,16 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.log_format import log_to_stderr
+from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
-from nodeagent.rank.process.process_files import ProcessFiles
 from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 EXIT_ALREADY_RUNS: Final = 3
 """Exit code of a template if another template runs in the same state directory."""
@@ -127,10 +128,10 @@ class Template:
             for request in self._reader.feed(data):
                 self._send(self._fork(request.launch))
         except ProtocolError as error:
-            logger.warning("closed a connection after an invalid message: reason=%s", error)
+            _LOG.warning("closed a connection after an invalid message: reason=%s", error)
             self._disconnect()
         except OSError as error:
-            logger.info("lost the connection to the agent: reason=%s", error)
+            _LOG.info("lost the connection to the agent: reason=%s", error)
             self._disconnect()
 
     def _send(self, message: BaseModel) -> None:
@@ -139,7 +140,7 @@ class Template:
         try:
             self._connection.sendall(encode(message))
         except OSError as error:
-            logger.info("lost the connection to the agent: reason=%s", error)
+            _LOG.info("lost the connection to the agent: reason=%s", error)
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -157,7 +158,7 @@ class Template:
             if pid is None:
                 pid = self._fork_new(files, launch)
         except (OSError, ValueError, _ForkHazardError) as error:
-            logger.warning(
+            _LOG.warning(
                 "refused to fork a rank: task=%s generation=%d rank=%d reason=%s",
                 launch.task,
                 launch.generation,
@@ -201,7 +202,7 @@ class Template:
             try:
                 files.write_exit(pid, status, _CLOCK.wall_s())
             except OSError as error:
-                logger.warning(
+                _LOG.warning(
                     "cannot record the exit of a rank: rank=%s pid=%d reason=%s",
                     files.stem,
                     pid,
@@ -229,18 +230,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nodeagent.rank.process.template")
     parser.add_argument("--state-dir", type=Path, required=True)
     state_dir: Path = parser.parse_args(arguments).state_dir
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    log_to_stderr()
     with (state_dir / "template.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logger.warning("another template runs already: state_dir=%s", state_dir)
+            _LOG.warning("another template runs already: path=%s", state_dir)
             return EXIT_ALREADY_RUNS
         set_process_name("ur:template")
         began = _CLOCK.monotonic_s()
         run_rank = import_training_program()
         import_s = _CLOCK.monotonic_s() - began
-        logger.info("imports are complete: duration_s=%.2f", import_s)
+        _LOG.info("imports are complete: duration_s=%.2f", import_s)
         # The collector does not visit frozen objects, so their memory pages stay shared with
         # children.
         gc.collect()

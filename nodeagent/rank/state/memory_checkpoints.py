@@ -1,7 +1,7 @@
 """In-memory checkpoints: a copy of this rank's shard here, and one in the memory of another rank.
 
-At an iteration boundary each rank copies its shard. While training goes on, the copy is sent to its
-holder over separate connections: an offer, an answer, the data. A new copy begins only when all
+At an iteration boundary each rank copies its shard. While training continues, the copy is sent to
+its holder over separate connections: an offer, an answer, the data. A new copy begins only when all
 ranks have sent and received the last one. They learn that in the vote, or in a separate sum before
 they park. Copies that are complete on all ranks are not overwritten meanwhile (``held_copies``). So
 from the first copy on, the copies of some iteration are complete at any moment, until a holder is
@@ -36,7 +36,7 @@ from nodeagent.rank.tensors.packed_tensors import (
     packed_over,
 )
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _END_LIMIT_S: Final = 0.05
 _HEADER_TAG: Final = 1
@@ -209,7 +209,7 @@ class MemoryCheckpoints:
         try:
             own = self._place_for(self._key, num_packed_bytes(extents), self._generation)
         except (RuntimeError, MemoryError) as error:
-            # Training goes on without the copy.
+            # Training continues without the copy.
             self._miss(self._connections, f"no host memory for the copy: {first_line(error)}")
             return _Transfer(iteration, None, lambda: None)
         targets = packed_over(own.data, extents).tensors
@@ -222,7 +222,7 @@ class MemoryCheckpoints:
         self._connections.transfers.put(transfer)
 
     def _miss(self, connections: _Connections | None, reason: str) -> None:
-        logger.warning(
+        _LOG.warning(
             "no in-memory checkpoints until the next generation: generation=%d iteration=%d"
             " reason=%s",
             self._generation,

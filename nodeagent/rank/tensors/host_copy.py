@@ -1,10 +1,10 @@
-"""Copying tensors to host memory while training goes on.
+"""Copying tensors to host memory while training continues.
 
-On a GPU the copies go into pinned memory, on a separate stream. Training goes on meanwhile: the
+On a GPU the copies go into pinned memory, on a separate stream. Training continues meanwhile: the
 next forward and backward passes only read the parameters and the optimizer's state. (A model whose
 forward pass changes buffers can't recover anyway.) Call ``wait_on_device`` before a change of the
-state: it makes the device wait for the copies while the host goes on. The path for GPUs has not
-been run yet.
+state: it makes the device wait for the copies while the host continues. The path for GPUs has
+not been run yet.
 """
 
 from collections.abc import Callable, Sequence

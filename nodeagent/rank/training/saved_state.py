@@ -19,7 +19,7 @@ from nodeagent.rank.program.loop import Loop
 from nodeagent.rank.state.memory_checkpoints import MemoryCheckpoints, MissedCopy
 from nodeagent.rank.state.rank_state import TrainingState
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _FINISHED_KEY: Final = "finished"
 """Global rank 0 sets this key once the final checkpoint is complete or given up."""
@@ -168,7 +168,7 @@ class SavedState:
         except StoreClosedError:
             raise
         except StoreError as error:
-            logger.warning(
+            _LOG.warning(
                 "rank leaves without confirmation of the final checkpoint: rank=%d iteration=%s"
                 " reason=%s",
                 self._entered.launch.global_rank,

@@ -2,7 +2,7 @@
 
 The loop belongs to a process and outlives generations: model, optimizer and ledger stay in place
 when the process joins the next generation. Every iteration ends in a vote, so all ranks make the
-same decision after it: go on, park or stop.
+same decision after it: continue, park or stop.
 
 The phases of an iteration are in ``iteration``, checkpoints in ``saved_state``, recovery after a
 fault in ``resume``, and exceptions in ``process.rank_main``.
@@ -31,7 +31,7 @@ from nodeagent.rank.state.rank_state import TrainingState
 from nodeagent.rank.training.resume import resume_from_peers
 from nodeagent.rank.training.saved_state import SavedState
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _LOSS_TOLERANCE: Final = 0.01
 """Largest relative difference to the recorded loss that rounding can cause in any layout."""
@@ -118,7 +118,7 @@ class Training:
         )
 
     def become_spare(self) -> None:
-        """Forget the training state: the other ranks go on without this process."""
+        """Forget the training state: the other ranks continue without this process."""
         self._ledger.adopt(0)
         self._ledger.has_state = False
         self._saved_state.memory.copies.forget()

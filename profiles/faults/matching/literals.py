@@ -41,7 +41,7 @@ _EDGE: Final = "\b"
 """Stands in a literal where the pattern asks for the edge of a word."""
 
 _NO_ROOM: Final = frozenset({"AT", "ASSERT", "ASSERT_NOT"})
-"""Items that match nothing of their own, so that the literal around them goes on."""
+"""Items that match nothing of their own, so that the literal around them continues."""
 
 _DIGITS: Final = re.compile(r"\d+")
 _LETTERS: Final = re.compile(r"[a-z]+")

@@ -22,7 +22,7 @@ NOWHERE: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entry that a line speaks for, and where in its text it names what.
+    """An entry that a line matches, and the spans of the text that name its parts.
 
     Attributes:
         entry: The entry.
@@ -45,7 +45,7 @@ class LineReading:
     """What a line says.
 
     Attributes:
-        found: What it speaks for.
+        found: The entries that it matches.
         names_fault: Whether a fault is among that.
         is_suspicious: Whether a fault was, before the line itself took it back.
     """

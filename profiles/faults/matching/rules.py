@@ -100,7 +100,7 @@ class Rule:
     unless: tuple[Pattern, ...]
 
     def search(self, text: str, body: str, *, has_digits: bool = True) -> re.Match[str] | None:
-        """Return what speaks for the entry in a line, or None.
+        """Return the match of the entry in a line, or None.
 
         Args:
             text: The whole line.

@@ -67,7 +67,7 @@ class LiteralScreen:
         for watchword in watchwords:
             self._texts_by_part[watchword].add(watchword)
         self._silent = frozenset(watchwords).difference(self._patterns_by_text)
-        # Most words hold no three letters that a part begins with, and this is quickly told.
+        # Most words hold no three letters that a part begins with, and this is quickly checked.
         self._beginning = min((_BEGINNING, *map(len, self._texts_by_part)))
         self._parts_by_beginning: dict[str, list[str]] = defaultdict(list)
         for part in self._texts_by_part:

@@ -134,4 +134,4 @@ def test_the_log_tells_how_long_a_replay_took(
     [entry] = log_entries(caplog, "controller.store.replay")
     assert entry.message == "journal replayed"
     assert entry.fields["events"] == len(world.events)
-    assert isinstance(entry.fields["seconds"], float)
+    assert isinstance(entry.fields["duration_s"], float)

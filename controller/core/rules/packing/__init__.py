@@ -8,7 +8,6 @@ here; ``controller.core.rules.placement`` translates names and calls this room. 
 ``greedy``            one kind of group after the other, each where it is worth most.
 ``eviction``          which held groups must move where not all can stay.
 ``eviction_options``  the options of each node, and the cheapest combination of them.
-``bin_packing``       whether groups of given sizes fit at all, where sizes do not divide each
-other.
+``bin_packing``       whether groups fit at all, where sizes do not divide each other.
 ``slot_assignment``   from counts per node to slots and global ranks.
 """

@@ -124,8 +124,8 @@ def _evict_and_pack(
             packed, is_sure = _pack_around(keeps, options.kinds, rooms, need)
             if packed is not None:
                 return Eviction(keeps, packed, True)
-            # An answer that may be packable was not decided. Going on would claim a proof that does
-            # not exist.
+            # Whether this answer can be packed is not decided. A dearer answer would then be called
+            # the cheapest without proof.
             if not is_sure:
                 return None
     return Eviction(None, None, True)

@@ -8,8 +8,8 @@ Read in this order:
 ``search``             finds the best division without filling the whole table.
 ``shadow_price``       the price of a worker (Lagrange multiplier) that bounds the search.
 ``partial_divisions``  the recurrence itself, on arrays.
-``variants``           solves many similar problems together; ``lookup`` uses it to precompute
-plans.
+``variants``           solves many similar problems together, for ``lookup``.
+``lookup``             plans that are computed before they are needed.
 ``ranking``            the second best division, the third best, and so on.
 ``explanation``        alternatives, sensitivity, and the cost of waiting.
 

@@ -2,7 +2,7 @@
 
 A *suffix table* covers the tasks from one task to the last; it grows towards the first task. A
 *prefix table* covers the tasks before one task; it grows towards the last. Both keep only scores
-within a limit, and both can tell which sizes lead to a score.
+within a limit, and both can show which sizes lead to a score.
 
 Of equal scores the larger size for the first task wins, then for the second, and so on. A suffix
 table is read from its first task on, so this is the largest size at each step. A prefix table is

@@ -111,9 +111,13 @@ def test_gpus_that_nvml_does_not_tell_of_any_more_are_neither_healthy_nor_over()
     pending = replace(HEALTHY, is_remap_pending=True)
     other = replace(HEALTHY, index=4, bus="00000000:5E:00.0")
     assert [one.sign for one in detector.take([pending, other])] == ["gpu_row_remap"]
-    [untold] = detector.take([])
-    assert (untold.sign, untold.subject, untold.is_over) == ("unreadable", "NVML", False)
-    assert untold.text == "NVML does not tell of GPU 3, GPU 4 any more"
+    [not_listed] = detector.take([])
+    assert (not_listed.sign, not_listed.subject, not_listed.is_over) == (
+        "unreadable",
+        "NVML",
+        False,
+    )
+    assert not_listed.text == "NVML no longer lists GPU 3, GPU 4"
     assert detector.take([]) == []
     back = detector.take([HEALTHY, other])
     assert {(one.sign, one.is_over) for one in back} == {

@@ -1,6 +1,6 @@
 """Lost lines of the kernel log: counted, told at once, then once a minute."""
 
-from nodeagent.detect.lost_lines import TELL_S, Lost, LostLines
+from nodeagent.detect.lost_lines import REPORT_S, Lost, LostLines
 
 
 def test_nothing_is_told_where_nothing_was_lost() -> None:
@@ -20,10 +20,10 @@ def test_first_loss_is_told_at_once_and_later_ones_together() -> None:
     assert first.text.startswith("3 lines of the log were lost")
     assert lost.take(Lost(num_lines=4), [], 11.0) is None
     assert lost.take(Lost(num_bytes=500), [], 12.0) is None
-    later = lost.take(Lost(), [], 10.0 + TELL_S)
+    later = lost.take(Lost(), [], 10.0 + REPORT_S)
     assert later is not None
     assert later.text.startswith("4 lines and 500 bytes of the log")
-    assert lost.take(Lost(), [], 20.0 + 2 * TELL_S) is None
+    assert lost.take(Lost(), [], 20.0 + 2 * REPORT_S) is None
 
 
 def test_what_journald_has_missed_is_counted_from_its_words() -> None:

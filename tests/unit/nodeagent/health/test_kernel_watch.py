@@ -6,7 +6,7 @@ from pathlib import Path
 from nodeagent.health.kernel_watch import KernelWatch
 from nodeagent.probes.kernel_log import KernelLog
 from nodeagent.probes.log_file import MAX_BEHIND_BYTES
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.catalogue import Catalogue, default_catalogue
 

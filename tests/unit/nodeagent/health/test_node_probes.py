@@ -10,7 +10,7 @@ from pathlib import Path
 from nodeagent.health.node_probes import ScheduledProbe
 from nodeagent.outbox.finding_queue import FindingStore
 from nodeagent.outbox.outbox_file import OutboxFile
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.messages import Report
 

@@ -57,7 +57,7 @@ def test_damaged_line_costs_itself_only(path: Path, caplog: pytest.LogCaptureFix
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"{]\n", *lines[3:]]))
     again = OutboxFile(path)
-    assert f"file={path} line=3" in caplog.text
+    assert f"path={path} line=3" in caplog.text
     assert seqs(again) == [1, 3]
     again.close()
 

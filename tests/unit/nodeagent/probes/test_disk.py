@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from nodeagent.probes.disk import Disks, FileSystem, file_system_of
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 
 
 def test_one_file_system_is_read_once_under_its_first_name(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.process_tools.clock import SystemNodeClock
+from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.ranks import kill_causes
 from nodeagent.ranks.kill_causes import MemoryKillCauses
 

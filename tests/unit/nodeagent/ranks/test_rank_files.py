@@ -35,15 +35,15 @@ def test_record_of_the_template_is_read(files: RankFiles) -> None:
 
 def test_renamed_process_keeps_its_file_and_its_birth_name(files: RankFiles) -> None:
     write_record(files, KEY)
-    (born,) = files.records()
-    assert (born.key, born.born, born.became) == (KEY, KEY, None)
+    (first,) = files.records()
+    assert (first.key, first.first_key, first.became) == (KEY, KEY, None)
     for generation in (2, 3):
         later = launch(Script(), generation=generation, global_rank=4, worker=1)
         (before,) = files.records()
         assert files.rename(before, later) == files.record(KEY)
         (now,) = files.records()
-        assert (now.key, now.born) == (RankKey(KEY.task, Generation(generation), 4), KEY)
-        assert (now.pid, now.start_ticks, now.launch) == (7, 1, born.launch)
+        assert (now.key, now.first_key) == (RankKey(KEY.task, Generation(generation), 4), KEY)
+        assert (now.pid, now.start_ticks, now.launch) == (7, 1, first.launch)
         assert now.present == now.became == later
     assert [path.name for path in files.directory.iterdir()] == ["gpt-a.1.0.json"]
 

@@ -99,6 +99,13 @@ class TextFormatter(logging.Formatter):
         return "\n    ".join([line, *_traceback(record)])
 
 
+def log_to_stderr() -> None:
+    """Log from ``INFO`` on as text: for agents, templates and ranks, whose stderr is a file."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
 def _text(value: Value) -> str:
     text = str(value)
     if isinstance(value, str) and (not text or re.search(r'[\s"=]', text)):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.process_tools.process_files import ProcessFiles, start_ticks
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
-from nodeagent.rank.process.process_files import ProcessFiles, start_ticks
 from profiles.layout import Layout
 from profiles.model import ModelShape
 

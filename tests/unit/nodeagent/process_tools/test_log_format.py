@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from controller.logs.log_format import JsonFormatter, TextFormatter, split_template
+from nodeagent.process_tools.log_format import JsonFormatter, TextFormatter, split_template
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 METHODS = {"debug", "info", "warning", "error", "exception", "log"}
 
 
@@ -90,8 +90,8 @@ def test_a_traceback_stays_in_its_record() -> None:
 
 
 def templates() -> Iterator[tuple[str, str]]:
-    """Yield the place and text of each template in the controller and the console."""
-    for package in ("controller", "console"):
+    """Yield the place and text of each template."""
+    for package in ("controller", "console", "nodeagent"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if (

@@ -6,6 +6,8 @@ Nothing else in the agent reads a clock, so that its rules can be tested with ti
 import time
 from typing import Protocol
 
+from typing_extensions import override
+
 
 class NodeClock(Protocol):
     """Where the agent learns the time."""
@@ -17,13 +19,13 @@ class NodeClock(Protocol):
         """Return seconds from an arbitrary origin; never goes back."""
 
 
-class SystemNodeClock:
+class SystemNodeClock(NodeClock):
     """The machine's own clock."""
 
+    @override
     def wall_s(self) -> float:
-        """Return seconds since the epoch."""
         return time.time()  # noqa: TID251 - the one module that implements Clock
 
+    @override
     def monotonic_s(self) -> float:
-        """Return seconds since an arbitrary origin."""
         return time.monotonic()  # noqa: TID251 - the one module that implements Clock
