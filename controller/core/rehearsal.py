@@ -53,7 +53,7 @@ class Supposition:
             be smaller.
         weights: New weights, by task.
         finished: Tasks that are over.
-        faulted: Tasks that can't go on as they are, though their workers are sound.
+        faulted: Tasks that can't continue as they are, though their workers are sound.
     """
 
     lost: tuple[NodeId, ...] = ()
@@ -176,7 +176,7 @@ def _place_now(task: TaskState) -> Target | None:
 
 
 def _why_none(turn: Turn) -> str:
-    """Return what the core has told of a plan that it could not make."""
+    """Return the reason that the core announced for a plan that it could not make."""
     told = (each for each in turn.instructions if isinstance(each, Announce))
     errors = (each.text for each in told if each.kind == "plan" and each.level == "error")
     return next(errors, "no plan would change anything")

@@ -117,7 +117,7 @@ SWEEPS: Final = (
         "drop spares",
         drop_useless_spares,
         frozenset({"plan", "leave behind"}),
-        "only the target tells which spares are of use",
+        "the target decides which spares are needed",
         frozenset({Announce, StopRanks}),
     ),
     Sweep(

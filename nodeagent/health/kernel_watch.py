@@ -26,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 POLL_S: Final = 0.5
 _MAX_WAITING: Final = 10_000
 _LOAD_LIMIT_S: Final = 60.0
+_PROBE: Final = "kernel log"
 
 Load = Callable[[], Catalogue | None]
 """Returns the catalogue of faults, None where it can't be used. May take long; does not raise."""
@@ -79,9 +80,7 @@ class KernelWatch:
         detector: KernelLogDetector | None = None
         try:
             self.read()
-            _LOG.info(
-                "probe started: probe=%s source=%s interval_s=%g", "kernel log", self.state, POLL_S
-            )
+            _LOG.info("probe started: probe=%s source=%s interval_s=%g", _PROBE, self.state, POLL_S)
             while True:
                 if self._waiting and detector is None:
                     detector = await self._load_detector()

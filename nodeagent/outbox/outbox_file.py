@@ -116,7 +116,7 @@ class OutboxFile:
             self._try_compact()
 
     def _load(self) -> None:
-        # Line by line: a full outbox, read at once, would double the agent's memory for good.
+        # Line by line: a full outbox, read at once, would double the agent's memory until its end.
         try:
             with self._path.open("rb") as file:
                 for number, line in enumerate(file, start=1):

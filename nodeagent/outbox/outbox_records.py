@@ -16,21 +16,20 @@ from nodeagent.protocol.orders import HaltOrder
 class MarkScope(StrEnum):
     """What a mark is about. ``name`` is a process, a rank or a task.
 
-    A process is named ``task.generation.rank.pid`` after the rank that it was *born* as, whatever
-    rank it has become since: its marks are the same for its whole life.
+    A process is named ``task.generation.rank.pid`` after its first rank. It keeps that name, and so
+    its marks, when it becomes another rank.
     """
 
     INTAKE = "intake"
     """process -> newest sequence number stored from it"""
     START = "start"
-    """rank (``task.generation.rank``) -> 1 once it has a process, or was told to get none, in
-    this run"""
+    """rank (``task.generation.rank``) -> 1 once it has a process, or was denied one, in this run"""
     EXIT = "exit"
-    """process -> 1 once its exit was told"""
+    """process -> 1 once its exit was reported"""
     DONE = "done"
-    """process -> 1 once it was told that it has finished, where the agent says so in its place"""
+    """process -> 1 once its end was reported, where the agent reports it for the rank"""
     LOG = "log"
-    """process -> bytes of its log whose iterations were told"""
+    """process -> bytes of its log whose iterations were reported"""
     FOREIGN = "foreign"
     """process -> 1 if it was started for an earlier run of the controller"""
     FENCE = "fence"
@@ -90,8 +89,8 @@ class StoredHalt(_Record):
 class Acknowledged(_Record):
     """The controller has everything up to ``seq``.
 
-    Numbers go on after it, also where this node lost its file and begins at 1 while the controller
-    kept its journal: it would take lower ones for repetitions.
+    Numbers continue after ``seq``, also if this node has lost its file. The controller would take
+    lower numbers for repetitions.
     """
 
     kind: Literal["acknowledged"] = "acknowledged"

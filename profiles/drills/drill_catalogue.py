@@ -213,7 +213,7 @@ _LAST: Final = (
     ),
     Drill(
         "kill-ssh", "Cut a node's SSH connection",
-        "The node's SSH sessions are ended; server, agent and ranks go on.",
+        "The node's SSH sessions are ended; server, agent and ranks continue.",
         "node", _OUT_OF_SIGHT,
     ),
     Drill(

@@ -1,10 +1,9 @@
 """A node, or one GPU of it, that takes no more part: what is taken from its tasks.
 
-Lost and isolated nodes differ in one thing: on a lost node the ranks are gone, on an isolated one
-they live and are ended. Of a single GPU the same is true as of an isolated node, and the other
-workers of its node go on. Either way the tasks that had a part there have no target until a plan
-gives them one, and go on meanwhile with the whole replicas that they have elsewhere. The one writer
-of ``Service``.
+On a lost node the ranks are gone. On an isolated node they live and are ended. A single GPU is
+isolated in the same way, and the other workers of its node continue. Tasks with ranks there have no
+target until a plan gives them one. Until then they continue with the whole replicas that they have
+elsewhere. The one writer of ``Service``.
 """
 
 from dataclasses import dataclass
@@ -145,7 +144,7 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
 def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> None:
     """Take one GPU of a node in service out of service, and ask for a plan.
 
-    The other GPUs of the node go on where a tensor-parallel group still fits there.
+    The other GPUs of the node continue where a tensor-parallel group still fits.
 
     Args:
         turn: The event.

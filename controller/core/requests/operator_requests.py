@@ -181,7 +181,7 @@ def _node_of(turn: Turn, event: UncordonRequested | LossDecided) -> NodeState | 
 
 
 def _failed_checks(node: NodeState, gpus: Collection[int] | None) -> list[str]:
-    """Return what speaks against the node, or against these GPUs of it alone."""
+    """Return why the node, or these GPUs of it, can't be used."""
     failed = []
     if node.contact.condition is not NodeCondition.HEALTHY:
         failed.append(f"it is {node.contact.condition}")

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written while training goes on, complete or absent, readable by any layout.
+"""Checkpoints on disk: written during training, complete or absent, readable by any layout.
 
 Begin with ``task_checkpoints``.
 
