@@ -203,7 +203,7 @@ def _new_plan(
     revised = pending
     if revised is None and executing is not None and turn.policy.is_auto_heal:
         # A further node was lost with those that the plan is for: it is still the same plan.
-        revised = executing if executing.incidents & set(incidents) else None
+        revised = executing if executing.trigger == trigger else None
     isolated = tuple(
         node.spec.node
         for node in turn.state.nodes.values()

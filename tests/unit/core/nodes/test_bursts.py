@@ -81,7 +81,8 @@ def test_a_later_loss_is_an_incident_of_its_own() -> None:
     lose(world, "n1")
     resolve(world)
     world.run(world.now + 5.0)
-    lose(world, "n3", apart_s=0.1)
+    lose(world, "n3")
+    world.run_until(lambda: len(world.machine.state.incidents.all) == 2)
     resolve(world)
     assert newest_incident(world).cause.nodes == ("n3",)
     assert len(world.machine.state.incidents.all) == 2
