@@ -201,6 +201,7 @@ def incident_view(incident: Incident) -> IncidentView:
         id=incident.name,
         task=incident.task,
         node=incident.cause.node,
+        nodes=list(incident.cause.nodes),
         rank=incident.cause.global_rank,
         status=str(incident.cause.status or "unknown"),
         severity=incident.cause.severity,

@@ -141,6 +141,8 @@ class IncidentView(View):
     id: str
     task: str | None
     node: str | None
+    nodes: list[str] = Field(default_factory=list)
+    """All nodes that were lost together, ``node`` first; empty if the fault is of no node."""
     rank: int | None
     status: str
     severity: str

@@ -74,6 +74,7 @@ from controller.core.state.turn import Turn
 from controller.core.succession import take_over
 from controller.core.sweeps import num_finished, run_sweeps
 from controller.core.timers import (
+    BurstOver,
     CapacityOverdue,
     CommandLives,
     HaltOverdue,
@@ -287,6 +288,8 @@ def _fire(turn: Turn, timer: Timer) -> None:
                 settle(turn, incident)
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
+        case BurstOver():
+            pass  # the sweep ``gather losses`` looks at the time
         case MeasurementOverdue():
             take_overdue_run(turn, timer)
         case _:

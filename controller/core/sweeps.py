@@ -29,6 +29,7 @@ from controller.core.instructions import (
 from controller.core.lifecycle.spares import drop_useless_spares
 from controller.core.lifecycle.start_stop import leave_behind_unreachable, start_what_can_start
 from controller.core.measuring.sizes import advance_measurement
+from controller.core.nodes.bursts import end_gathering
 from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
 from controller.core.recovery.generations import continue_parked, park_what_moves
 from controller.core.state.phases import InvariantViolationError, TaskPhase
@@ -86,10 +87,17 @@ def _act_on_named_causes(turn: Turn) -> None:
 
 SWEEPS: Final = (
     Sweep(
+        "gather losses",
+        end_gathering,
+        frozenset(),
+        "it is the first: losses of nodes that came together request one plan",
+        frozenset(),
+    ),
+    Sweep(
         "plan",
         make_requested_plans,
-        frozenset(),
-        "it is the first: the event may have requested a plan, and every later sweep follows targets",
+        frozenset({"gather losses"}),
+        "the event may have requested a plan, and every later sweep follows targets",
         _PLAN,
     ),
     Sweep(

@@ -27,6 +27,14 @@ class JudgeNode:
 
 
 @dataclass(frozen=True, slots=True)
+class BurstOver:
+    """Losses of nodes have been gathered for as long as policy allows."""
+
+    incident: str
+    kind: Literal["burst_over"] = "burst_over"
+
+
+@dataclass(frozen=True, slots=True)
 class StartOverdue:
     """The first iteration of a generation is overdue."""
 
@@ -139,4 +147,4 @@ TaskTimer = (
 )
 """Timers of one generation of a task."""
 
-Timer = SettleIncident | JudgeNode | MeasurementOverdue | TaskTimer
+Timer = SettleIncident | JudgeNode | BurstOver | MeasurementOverdue | TaskTimer

@@ -33,6 +33,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         others = [one for one in found if one.first_line not in cause.reason]
         cause.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
     cause.node, cause.global_rank = root.node, root.global_rank
+    cause.nodes = (root.node,) if root.node is not None else ()
     seen_at = incident.detected_at if incident.reopened_at is None else incident.reopened_at
     cause.fault_at = min(root.observed_at, seen_at)
     cause.action = action
@@ -45,6 +46,21 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         status=str(diagnosis.status), severity=str(incident.cause.severity), task=incident.task,
         node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
         fault_at=incident.cause.fault_at, detected_at=incident.detected_at,
+    )  # fmt: skip
+
+
+def name_further_node(turn: Turn, incident: Incident, name: NodeId, reason: str) -> None:
+    """A further node was lost together with the incident's node."""
+    cause = incident.cause
+    cause.nodes = (*cause.nodes, name)
+    cause.reason += f"; {name}: {reason}"
+    turn.announce(
+        "error", "incident", incident.name,
+        f"{cause.severity} {cause.status} on {', '.join(cause.nodes)}: {cause.reason};"
+        f" action: {cause.action}",
+        status=str(cause.status), severity=str(cause.severity), task=incident.task,
+        node=cause.node, nodes=",".join(cause.nodes), action=cause.action, method=cause.method,
+        fault_at=cause.fault_at, detected_at=incident.detected_at,
     )  # fmt: skip
 
 

@@ -13,13 +13,14 @@ from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached,
 from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.incidents.incident_log import (
     absorb,
+    cover,
     cover_only,
-    decide,
+    decide_again,
     keep_root,
     open_incident,
 )
 from controller.core.incidents.isolation import Outage, strand, withdraw
-from controller.core.incidents.naming import name_fault
+from controller.core.incidents.naming import name_fault, name_further_node
 from controller.core.incidents.node_findings import forget_findings_of_agent
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle.parking import note_halt_answer
@@ -29,6 +30,7 @@ from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
 from controller.core.monitoring.slowness import note_stragglers
 from controller.core.monitoring.stalls import note_contact
+from controller.core.nodes.bursts import incident_of_burst, note_loss
 from controller.core.nodes.inventory import compare_inventory
 from controller.core.nodes.node_clocks import forget_ages, note_clock
 from controller.core.nodes.node_evidence import chosen_of, gather, note_progress, peers_of
@@ -47,7 +49,7 @@ from controller.core.state.phases import (
     advance,
 )
 from controller.core.state.task import TaskState
-from controller.core.state.turn import PlanRequest, Turn
+from controller.core.state.turn import Turn
 from controller.core.timers import JudgeNode
 from nodeagent.protocol.ids import NodeId
 
@@ -302,20 +304,17 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     incident = _incident_of_node(turn, node, victims, reason)
     for task in victims:
         strand(turn, task, outage, incident)
-    decide(incident)
-    turn.plan_requests.append(
-        PlanRequest(
-            trigger=incident.name,
-            seen=f"{name} is lost: {reason}",
-            incidents=frozenset({incident.name}),
-        )
-    )
+    decide_again(incident)
+    note_loss(turn, node, incident, f"{name} is lost: {reason}")
 
 
 def _incident_of_node(
     turn: Turn, node: NodeState, victims: list[TaskState], reason: str
 ) -> Incident:
-    """Return the one incident of the lost node. Undecided incidents of its tasks merge into it."""
+    """Return the one incident of the lost node. Undecided incidents of its tasks merge into it.
+
+    Nodes that are lost within a moment share an incident.
+    """
     name = node.spec.node
     root = Evidence(
         kind="contact",
@@ -332,6 +331,14 @@ def _incident_of_node(
         if incident.state is IncidentState.DETECTED
         and any(task.spec.task in incident.covers for task in victims)
     ]
+    joined = incident_of_burst(turn, node)
+    if joined is not None:
+        for other in undecided:
+            absorb(turn, joined, other)
+        cover(joined, victims)
+        keep_root(joined, root)
+        name_further_node(turn, joined, name, reason)
+        return joined
     first = victims[0] if victims else None
     incident = undecided[0] if undecided else open_incident(turn, first, root)
     for other in undecided[1:]:

@@ -200,14 +200,18 @@ def _new_plan(
     incidents: Collection[str],
 ) -> Plan:
     pending, executing = turn.state.plans.pending(), turn.state.plans.executing()
+    revised = pending
+    if revised is None and executing is not None and turn.policy.is_auto_heal:
+        # A further node was lost with those that the plan is for: it is still the same plan.
+        revised = executing if executing.trigger == trigger else None
     isolated = tuple(
         node.spec.node
         for node in turn.state.nodes.values()
         if node.contact.condition is NodeCondition.LOST or node.service.isolated
     )
     plan = Plan(
-        name=pending.name if pending else f"P-{turn.state.plans.num_named + 1}",
-        revision=pending.revision + 1 if pending else 1,
+        name=revised.name if revised else f"P-{turn.state.plans.num_named + 1}",
+        revision=revised.revision + 1 if revised else 1,
         trigger=trigger,
         seen=seen,
         why=decision.why,
@@ -220,11 +224,11 @@ def _new_plan(
         problem=decision.problem,
         incidents=set(incidents),
     )
-    if executing:
+    if executing and executing is not revised:
         _become(turn, executing, PlanState.SUPERSEDED)
     log = turn.state.plans
-    if pending:
-        log.all[log.all.index(pending)] = plan
+    if revised:
+        log.all[log.all.index(revised)] = plan
     else:
         log.num_named += 1
         log.all.append(plan)

@@ -46,6 +46,8 @@ class Policy:
             asked, if no other node can show whether its tasks train.
         asks_before_loss: Whether the operator is asked about such a node even with auto-heal.
             Without auto-heal, and while no other node is in contact, the operator is always asked.
+        burst_s: Nodes that lose contact within this time are handled as one loss: the plan waits as
+            long at most, while another node is out of contact or silent. 0 plans for each at once.
         vanished_after_s: A rank that its node no longer lists counts as gone after this time, if no
             exit was reported.
         look_interval_s: While a generation forms or ends, its ranks are inspected this often. A
@@ -109,6 +111,7 @@ class Policy:
     takeover_grace_s: float = 5.0
     uncorroborated_limit_s: float = 300.0
     asks_before_loss: bool = False
+    burst_s: float = 2.0
     vanished_after_s: float = 4.0
     look_interval_s: float = 5.0
     start_limit_s: float = 120.0

@@ -18,6 +18,19 @@ from nodeagent.protocol.ids import NodeId, TaskId
 
 
 @dataclass(slots=True)
+class LossLog:
+    """The newest loss of nodes, and whether more is awaited. Written by ``nodes.bursts``."""
+
+    incident: str | None = None
+    lost_contact_at: float = 0.0
+    """When contact with its first node was lost."""
+    seen: list[str] = field(default_factory=list)
+    """What was observed, a sentence per node."""
+    gathers_until: float | None = None
+    """Until when the plan waits for further losses at most; None while no plan waits."""
+
+
+@dataclass(slots=True)
 class ClusterState:
     """The whole.
 
@@ -30,6 +43,7 @@ class ClusterState:
     plans: PlanLog = field(default_factory=PlanLog)
     drills: DrillLog = field(default_factory=DrillLog)
     measurements: MeasurementLog = field(default_factory=MeasurementLog)
+    losses: LossLog = field(default_factory=LossLog)
 
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""

@@ -21,6 +21,8 @@ class Cause:
     method: str = "unknown"
     action: str = "none"
     reason: str = ""
+    nodes: tuple[NodeId, ...] = ()
+    """All nodes that were lost together, ``node`` first; empty if the fault is of no node."""
     decided_at: float | None = None
     """When the cause was named."""
     is_drill: bool = False
