@@ -30,7 +30,8 @@ def kept_by_brute_force(tasks: Sequence[PlanTask], num_workers: int) -> frozense
     Every set of tasks is tried that some division can run.
     """
     marked = sorted(
-        (task for task in tasks if task.keeps_running), key=lambda task: (-task.weight, task.name)
+        (task for task in tasks if task.keeps_running),
+        key=lambda task: (-task.weight, task.workers == 0, task.name),
     )
     possible = {
         frozenset(task.name for task, size in zip(tasks, sizes, strict=True) if size)
@@ -98,3 +99,4 @@ def test_of_those_that_do_not_all_fit_the_heaviest_are_kept_and_lighter_ones_tha
     assert kept_tasks(tasks, 3) == frozenset()
     for order in itertools.permutations(tasks):
         assert kept_tasks(order, 18) == {"a", "b", "c"}
+    assert kept_tasks([tasks[0], replace(tasks[3], workers=4)], 7) == {"d"}

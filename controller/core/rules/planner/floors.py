@@ -1,16 +1,15 @@
 """Floors: tasks that keep running while there is room for their smallest size.
 
 By the paper's rule every task may be stopped. A task with ``keeps_running`` may be stopped only if
-it has no room. The tasks with this mark are looked at from the largest weight to the smallest; of
-equal weights the first name comes first. A task is *kept* if its smallest size fits beside the
-smallest sizes of the tasks kept before it. A kept task can't have size 0, and the planner finds the
-best of the divisions that are left.
+it has no room. The tasks with this mark are looked at from the largest weight to the smallest. Of
+equal weights a task that runs comes before one that does not, then the first name. A task is *kept*
+if its smallest size fits beside the smallest sizes of the tasks kept before it. A kept task can't
+have size 0, and the planner finds the best of the divisions that are left.
 
 A task with the mark that is not kept is an ordinary task: it may use workers that are left over.
 
-Which tasks are kept depends on the weights, the tables and the number of workers. It does not
-depend on faults or present sizes, so plans for many cases can share it. Whether the ranks have
-places on nodes is looked at in ``controller.core.planning.placed_division``.
+Which tasks are kept does not depend on faults, so plans for many cases can share it. Whether the
+ranks have places on nodes is looked at in ``controller.core.planning.floor_places``.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -37,9 +36,13 @@ def heaviest_with_room(
 
     Fewer tasks must always fit where more do.
     """
-    kept: list[PlanTask] = []
     marked = [task for task in tasks if task.keeps_running]
-    for task in sorted(marked, key=lambda task: (-task.weight, task.name)):
+    marked.sort(key=lambda task: (-task.weight, not task.workers, task.name))
+    # Mostly all have room, and one look is enough.
+    if not marked or has_room(marked):
+        return marked
+    kept: list[PlanTask] = []
+    for task in marked:
         if has_room([*kept, task]):
             kept.append(task)
     return kept
