@@ -21,7 +21,7 @@ from profiles.layout import Layout
 _MAX_TRIES: Final = 256
 """Combinations of sizes that are tried for one set of tasks."""
 
-Sizes = Mapping[TaskId, int]
+SizesByTask = Mapping[TaskId, int]
 
 
 @dataclass(slots=True)
@@ -36,15 +36,15 @@ class FloorPlaces:
 
     num_workers: int
     layouts: Mapping[TaskId, Mapping[int, Layout]]
-    is_placeable: Callable[[Sizes], bool]
-    _found: dict[frozenset[TaskId], Sizes | None] = field(default_factory=dict, init=False)
+    is_placeable: Callable[[SizesByTask], bool]
+    _found: dict[frozenset[TaskId], SizesByTask | None] = field(default_factory=dict, init=False)
 
-    def kept(self, tasks: Sequence[PlanTask]) -> Sizes:
+    def kept(self, tasks: Sequence[PlanTask]) -> SizesByTask:
         """Return the tasks that are kept, with sizes at which all of them have places."""
         kept = heaviest_with_room(tasks, lambda some: self._sizes(some) is not None)
         return self._sizes(kept) or {}
 
-    def _sizes(self, tasks: Sequence[PlanTask]) -> Sizes | None:
+    def _sizes(self, tasks: Sequence[PlanTask]) -> SizesByTask | None:
         names = [task.name for task in tasks]
         key = frozenset(names)
         if key not in self._found:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from controller.core.planning.floor_places import FloorPlaces, Sizes
+from controller.core.planning.floor_places import FloorPlaces, SizesByTask
 from controller.core.planning.problem import Available, place_targets, plan_task
 from controller.core.rules.placement import Unplaceable
 from controller.core.rules.planner.cost import Problem, Quantum, horizon_s
@@ -61,7 +61,7 @@ class _Others:
     available: Available
     best: Division
     options: Sequence[Options]
-    kept: Sizes
+    kept: SizesByTask
     """Tasks that may not be stopped, with sizes at which they have places together."""
 
     @classmethod
@@ -81,7 +81,7 @@ class _Others:
                     each = each.without(size)
             options.append(each)
 
-        def is_placeable(sizes: Sizes) -> bool:
+        def is_placeable(sizes: SizesByTask) -> bool:
             decision = decide(problem, [sizes.get(task.name, 0) for task in problem.tasks])
             return not isinstance(place_targets(tasks, decision, available), Unplaceable)
 

@@ -146,7 +146,7 @@ def test_where_the_search_ends_early_the_sizes_that_have_places_are_taken() -> N
     decision, _ = divided(
         [spec("a", rates, keeps=False), spec("b", others, keeps=False), kept], [3] * 40
     )
-    assert decision.assignments["c"] == 2
+    assert decision.assignments[TaskId("c")] == 2
     assert sum(decision.assignments.values()) == 80
 
 
