@@ -37,8 +37,11 @@ _MAX_SHOWN: Final = 60
 
 _NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
 _OF_ANY_TASK: Final = frozenset(
-    {"name", "weight", "workers", "min_workers", "command", "long_intervals", "throughput"}
-)
+    {
+        "name", "weight", "workers", "min_workers", "keeps_running", "command", "long_intervals",
+        "throughput",
+    }
+)  # fmt: skip
 """Keys that go with a command too; how it trains is its own business."""
 
 
@@ -63,6 +66,7 @@ class TaskProfile(BaseModel):
         weight: Priority w(t): multiplies the throughput in the WAF.
         workers: Size at the start; a listed one.
         min_workers: Smallest size that the task may run at; a listed one.
+        keeps_running: Whether a plan may stop it only if ``min_workers`` have no room.
         command: What to run in the manner of torchrun instead of a training loop of ours; the keys
             from ``model`` to ``memory_interval`` are then its own business and not allowed here.
         model: Shape of the model. FLOPs are counted by it also where the program is one's own.
@@ -88,6 +92,7 @@ class TaskProfile(BaseModel):
     weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
     workers: int = Field(gt=0)
     min_workers: int = Field(gt=0)
+    keeps_running: bool = False
     command: CommandTask | None = None
     model: ModelShape | None = None
     program: Program | None = None

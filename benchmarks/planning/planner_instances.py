@@ -6,7 +6,7 @@ neither concave nor monotone. *plateaus*: they grow at every fourth to thirty-se
 where a layout has to divide the batch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -59,6 +59,15 @@ def make_instance(
     ]
     num_left = num_workers - unit
     return Instance(tasks, num_left, horizon_s(3600.0 * mtbf_hours, num_left))
+
+
+def with_floors(instance: Instance, unit: int) -> Instance:
+    """Return the instance with every task kept running at half a fair share at least."""
+    least = instance.num_workers // len(instance.tasks) // 2 // unit * unit
+    tasks = [
+        replace(task, keeps_running=True, min_workers=max(unit, least)) for task in instance.tasks
+    ]
+    return replace(instance, tasks=tasks)
 
 
 def _flops_per_s(

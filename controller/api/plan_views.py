@@ -52,6 +52,20 @@ class WaitingView(View):
     gpu_hours_per_min: float
 
 
+class FloorsView(View):
+    """The cost of tasks with ``keeps_running``."""
+
+    objective: float
+    """Weighted FLOP of the best division without them."""
+    differs: dict[str, int]
+    """Sizes of the tasks that differ from the plan there."""
+    share: float | None = None
+    """Loss as a share of that objective; None if that is not positive."""
+    without_room: list[str]
+    """Tasks that were to keep running and get no workers."""
+    verdict: str
+
+
 class TermsView(View):
     """The terms of one task in the planner's objective, in weighted FLOP."""
 
@@ -67,6 +81,8 @@ class ExplanationView(View):
     alternatives: list[AlternativeView]
     sensitivity: list[SensitivityView]
     waiting: WaitingView
+    floors: FloorsView | None = None
+    """None if no task has ``keeps_running``."""
 
 
 class PreparedView(View):

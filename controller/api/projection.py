@@ -8,6 +8,7 @@ from controller.api.views import (
     ClusterView,
     DrillView,
     ExplanationView,
+    FloorsView,
     IncidentView,
     LayoutView,
     MeasuredSizeView,
@@ -25,7 +26,7 @@ from controller.api.views import (
     WorkerView,
 )
 from controller.core.rules.placement import runs_of
-from controller.core.rules.planner.explanation import Explanation
+from controller.core.rules.planner.explanation import Explanation, FloorCost
 from controller.core.rules.transitions import Transition
 from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Incident
@@ -289,4 +290,15 @@ def _explanation(explanation: Explanation) -> ExplanationView:
             weighted_flop_per_min=explanation.waiting.weighted_flop_per_min,
             gpu_hours_per_min=explanation.waiting.gpu_hours_per_min,
         ),
+        floors=_floors(explanation.floors) if explanation.floors else None,
+    )
+
+
+def _floors(cost: FloorCost) -> FloorsView:
+    return FloorsView(
+        objective=cost.objective,
+        differs={str(task): size for task, size in cost.differs.items()},
+        share=cost.share,
+        without_room=list(map(str, cost.without_room)),
+        verdict=cost.verdict,
     )

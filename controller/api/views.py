@@ -13,6 +13,7 @@ from controller.api.measurement_views import MeasuredSizeView, MeasurementView
 from controller.api.plan_views import (
     AlternativeView,
     ExplanationView,
+    FloorsView,
     PlanView,
     PreparedView,
     SensitivityView,
@@ -28,6 +29,7 @@ __all__ = [
     "ClusterView",
     "DrillView",
     "ExplanationView",
+    "FloorsView",
     "IncidentState",
     "IncidentView",
     "LayoutView",

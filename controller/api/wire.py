@@ -173,6 +173,7 @@ class AskWhatIf(View):
     weights: dict[str, _Weight] = Field(default_factory=dict)
     finished: tuple[str, ...] = ()
     faulted: tuple[str, ...] = ()
+    keeps_running: dict[str, bool] = Field(default_factory=dict)
     has_problem: bool = False
 
 

@@ -54,6 +54,7 @@ class Supposition:
         weights: New weights, by task.
         finished: Tasks that are over.
         faulted: Tasks that can't continue as they are, though their workers are sound.
+        keeps_running: Whether a task keeps running, by task.
     """
 
     lost: tuple[NodeId, ...] = ()
@@ -62,6 +63,7 @@ class Supposition:
     weights: Mapping[TaskId, float] = field(default_factory=dict)
     finished: tuple[TaskId, ...] = ()
     faulted: tuple[TaskId, ...] = ()
+    keeps_running: Mapping[TaskId, bool] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """In words, for operators."""
@@ -79,6 +81,8 @@ class Supposition:
             yield f"{', '.join(self.finished)} finished"
         if self.faulted:
             yield f"{', '.join(self.faulted)} faulted"
+        for task, keeps in self.keeps_running.items():
+            yield f"{task} {'keeps running' if keeps else 'may be stopped'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,9 @@ def _suppose(turn: Turn, supposition: Supposition) -> None:
     for name, weight in supposition.weights.items():
         task = _task(turn, name)
         turn.state.tasks[name] = replace(task, spec=replace(task.spec, weight=weight))
+    for name, keeps in supposition.keeps_running.items():
+        task = _task(turn, name)
+        turn.state.tasks[name] = replace(task, spec=replace(task.spec, keeps_running=keeps))
     for name in supposition.finished:
         _finish(turn, _task(turn, name))
     for name in supposition.faulted:

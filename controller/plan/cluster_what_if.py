@@ -63,6 +63,7 @@ def _question(arguments: argparse.Namespace) -> AskWhatIf:
         weights=dict(arguments.weight),
         finished=tuple(arguments.finish),
         faulted=tuple(arguments.fault),
+        keeps_running=dict(arguments.keeps_running),
         has_problem=arguments.explain or arguments.save_problem is not None,
     )
 

@@ -32,7 +32,8 @@ PROBLEM.json (times are seconds, unless the key says hours):
 
 A task's "workers" is its size before the event, also while it runs on fewer. A task can have the sizes in
 "throughput", or 0 (stopped). A task that is faulted or changes its size loses the work of "transition_s".
-A task that did not run before starts at no cost, as in the paper.
+A task that did not run before starts at no cost, as in the paper. A task with "keeps_running": true is never
+below "min_workers" while they have room; if not all such tasks have room, the heaviest come first.
 
 examples:
   unicron plan solve problem.json --explain
@@ -146,6 +147,14 @@ def _add_changed_tasks(changing: argparse.ArgumentParser) -> None:
         metavar="TASK=W",
         help="TASK gets the weight W",
     )
+    tasks.add_argument(
+        "--keeps-running",
+        action="append",
+        default=[],
+        type=_mark,
+        metavar="TASK[=no]",
+        help="TASK is never below min_workers while they have room; with =no it may be stopped",
+    )
 
 
 def _add_command(
@@ -186,6 +195,13 @@ def _weight(text: str) -> tuple[str, float]:
         must = f"TASK=WEIGHT with a weight from 0 to {MAX_NUMBER:g}"
         raise argparse.ArgumentTypeError(f"{text!r:.80} is not {must}")
     return name, weight
+
+
+def _mark(text: str) -> tuple[str, bool]:
+    name, equals, written = text.partition("=")
+    if not name or (equals and written not in {"yes", "no"}):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not TASK, TASK=yes or TASK=no")
+    return name, written != "no"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -240,16 +256,22 @@ def _option_conflict(arguments: argparse.Namespace) -> str:
 def _contradiction(arguments: argparse.Namespace) -> str:
     """Return which node or task is given twice, or both finishes and changes; empty if none is."""
     weights = [name for name, _ in arguments.weight]
+    marks = [name for name, _ in arguments.keeps_running]
     for option, names in (
         ("--lose-node", arguments.lose_node),
         ("--add-node", [name for name, _ in arguments.add_node]),
         ("--weight", weights),
+        ("--keeps-running", marks),
         ("--fault", arguments.fault),
         ("--finish", arguments.finish),
     ):
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             return f"{option}: {twice[0]} is given twice"
-    for option, names in (("--fault", arguments.fault), ("--weight", weights)):
+    for option, names in (
+        ("--fault", arguments.fault),
+        ("--weight", weights),
+        ("--keeps-running", marks),
+    ):
         if both := [name for name in names if name in arguments.finish]:
             return f"{option}: {both[0]} finishes too; leave out {option} or --finish for it"
     return ""
@@ -262,6 +284,7 @@ def _change(arguments: argparse.Namespace) -> Change:
         faulted=arguments.fault,
         finished=arguments.finish,
         weights=arguments.weight,
+        keeps_running=arguments.keeps_running,
     )
 
 

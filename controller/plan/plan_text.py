@@ -53,6 +53,8 @@ def _explained(answer: dict[str, Any]) -> list[str]:
         return []
     lines = [_waiting_cost(answer)] if answer.get("changes_anything", True) else []
     lines += [f"alternative: {_sizes(each)} {each['verdict']}" for each in answer["alternatives"]]
+    if answer["floors"]:
+        lines.append(answer["floors"]["verdict"])
     lines += [
         f"with {each['factor']:g} x the {each['estimate']}: {_sizes(each)}"
         for each in answer["sensitivity"]

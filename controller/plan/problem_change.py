@@ -7,7 +7,7 @@ considered.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.plan.problem_file import MAX_WORKERS, ProblemFile, ProblemTask
+from controller.plan.problem_file import MAX_WORKERS, ProblemFile
 from profiles.records import RecordError
 
 
@@ -21,6 +21,7 @@ class Change:
         faulted: Tasks that lost a worker.
         finished: Tasks that have finished.
         weights: New weights, by task.
+        keeps_running: Whether it keeps running, by task.
     """
 
     num_lost: int = 0
@@ -28,6 +29,7 @@ class Change:
     faulted: Sequence[str] = ()
     finished: Sequence[str] = ()
     weights: Sequence[tuple[str, float]] = ()
+    keeps_running: Sequence[tuple[str, bool]] = ()
 
 
 def apply_change(problem: ProblemFile, change: Change) -> ProblemFile:
@@ -38,7 +40,9 @@ def apply_change(problem: ProblemFile, change: Change) -> ProblemFile:
             or more than a problem can have.
     """
     names = [task.name for task in problem.tasks]
-    for name in (*change.faulted, *change.finished, *(name for name, _ in change.weights)):
+    marks = dict(change.keeps_running)
+    weights = dict(change.weights)
+    for name in (*change.faulted, *change.finished, *weights, *marks):
         if name not in names:
             raise RecordError(f"there is no task {name!r}; tasks: {', '.join(names) or 'none'}")
     workers = problem.workers - change.num_lost + change.num_added
@@ -48,14 +52,15 @@ def apply_change(problem: ProblemFile, change: Change) -> ProblemFile:
         raise RecordError(
             f"--add {change.num_added}: makes {workers} workers; at most {MAX_WORKERS} are allowed"
         )
-    weights = dict(change.weights)
     tasks = [
-        _changed_task(task, weights.get(task.name, task.weight), is_hit=task.name in change.faulted)
+        task.model_copy(
+            update={
+                "weight": weights.get(task.name, task.weight),
+                "faulted": task.faulted or task.name in change.faulted,
+                "keeps_running": marks.get(task.name, task.keeps_running),
+            }
+        )
         for task in problem.tasks
         if task.name not in change.finished
     ]
     return problem.model_copy(update={"workers": workers, "tasks": tasks})
-
-
-def _changed_task(task: ProblemTask, weight: float, *, is_hit: bool) -> ProblemTask:
-    return task.model_copy(update={"weight": weight, "faulted": task.faulted or is_hit})

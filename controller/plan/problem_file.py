@@ -51,6 +51,7 @@ class ProblemTask(Record):
     faulted: bool = False
     min_workers: _Count = 1
     remaining_s: _Number | None = None
+    keeps_running: bool = False
 
 
 class ProblemFile(Record):
@@ -94,6 +95,7 @@ class ProblemFile(Record):
                 is_faulted=task.faulted,
                 transition_s=task.transition_s,
                 remaining_s=task.remaining_s,
+                keeps_running=task.keeps_running,
             )
             for task in self.tasks
         ]

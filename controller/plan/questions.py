@@ -75,4 +75,5 @@ def supposition_of(question: AskWhatIf) -> Supposition:
         weights={TaskId(name): weight for name, weight in question.weights.items()},
         finished=tuple(map(TaskId, question.finished)),
         faulted=tuple(map(TaskId, question.faulted)),
+        keeps_running={TaskId(name): keeps for name, keeps in question.keeps_running.items()},
     )

@@ -65,6 +65,7 @@ def problem_of(rehearsal: Rehearsal) -> dict[str, Any]:
                 "min_workers": task.min_workers,
                 "transition_s": task.transition_s,
                 "remaining_s": task.remaining_s,
+                "keeps_running": task.keeps_running,
                 "throughput": {
                     str(size): task.rates.at(size) for size in task.rates.sizes.tolist()
                 },

@@ -49,6 +49,7 @@ def task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         start_limit_s=command.start_limit_s if command else None,
         stop_limit_s=command.stop_limit_s if command else None,
         hang_limit_s=command.hang_limit_s if command else 0.0,
+        keeps_running=profile.keeps_running,
         has_floor=profile.iteration_floor_s > 0,
         long_intervals=_long_intervals(profile),
     )

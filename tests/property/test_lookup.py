@@ -27,6 +27,7 @@ def plan_tasks(draw: st.DrawFn, name: str) -> PlanTask:
         is_faulted=draw(st.sampled_from([False, False, True])),
         transition_s=draw(_NUMBER),
         remaining_s=draw(st.none() | _NUMBER),
+        keeps_running=draw(st.booleans()),
     )
 
 
@@ -101,6 +102,7 @@ def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataO
                     replace(task, workers=task.workers + 1),
                     replace(task, transition_s=task.transition_s + 1),
                     replace(task, min_workers=task.min_workers + 1),
+                    replace(task, keeps_running=not task.keeps_running),
                     *([sooner] if running_s else []),
                     replace(task, rates=Rates.of({9: 1.0})),
                 ]

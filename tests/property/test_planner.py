@@ -1,6 +1,5 @@
 """The planner against brute force, and what must hold for every input."""
 
-import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -65,14 +64,13 @@ def exact_gain(task: PlanTask, size: int, running_s: float) -> Fraction:
     return earned - weighted(task.workers) * Fraction(task.transition_s)
 
 
-def two_best(
+def best_first(
     tasks: Sequence[PlanTask], num_workers: int, gains: dict[tuple[TaskId, int], Fraction]
 ) -> list[Sizes]:
-    """Return the best two of all divisions, by the stated rules."""
+    """Return all divisions, the best first, by the stated rules."""
     common = math.lcm(*(gain.denominator for gain in gains.values()))
     whole = {key: int(gain * common) for key, gain in gains.items()}
-    return heapq.nsmallest(
-        2,
+    return sorted(
         divisions(tasks, num_workers),
         key=lambda sizes: (
             -sum(whole[task.name, size] for task, size in zip(tasks, sizes, strict=True)),
@@ -98,7 +96,7 @@ def check_against(
 ) -> None:
     decision = solve(tasks, num_workers=num_workers, running_s=running_s)
     ordered = sorted(tasks, key=lambda task: task.name)
-    expected = two_best(ordered, num_workers, gains)
+    expected = best_first(ordered, num_workers, gains)
     assert tuple(decision.assignments.values()) == expected[0]
     problem = Problem(tuple(tasks), num_workers, running_s)
     others = explain(problem, decision.assignments).alternatives
@@ -138,7 +136,7 @@ def test_the_objective_is_within_rounding_of_the_exact_best(
     decision = solve(tasks, num_workers=num_workers, running_s=running_s)
     gains = all_gains(tasks, running_s)
     ordered = sorted(tasks, key=lambda task: task.name)
-    (sizes, *_) = two_best(ordered, num_workers, gains)
+    (sizes, *_) = best_first(ordered, num_workers, gains)
     best = sum(gains[task.name, size] for task, size in zip(ordered, sizes, strict=True))
     scale = sum(
         task.waf(x) * (running_s + task.transition_s)

@@ -87,6 +87,8 @@ def _explanation_lines(
     if explanation is None:
         return []
     texts = [("or", f"{_sizes(each)} {each.verdict}") for each in explanation.alternatives]
+    if explanation.floors:
+        texts.append(("floor", explanation.floors.verdict))
     texts += [
         ("if", f"the {each.estimate} were {each.factor:g} times as long: {_sizes(each)}")
         for each in explanation.sensitivity

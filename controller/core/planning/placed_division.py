@@ -9,7 +9,8 @@ division had no placement, and why.
 
 That takes one search per task for every division that is tried. After ``_MAX_SEARCHES`` it is given
 up, and some workers are left idle: the division is the best of so many workers less, that number
-found by halving.
+found by halving. Tasks that keep running are not stopped while they have places
+(``controller.core.planning.floor_places``); if need be they get the sizes that were found for them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from controller.core.planning.floor_places import FloorPlaces, SizesByTask
 from controller.core.planning.problem import Available, place_targets, plan_task
 from controller.core.rules.placement import Unplaceable
 from controller.core.rules.planner.cost import Problem, Quantum, horizon_s
@@ -28,6 +30,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import TaskId
+from profiles.layout import Layout
 
 _MAX_SEARCHES: Final = 512
 """The planner's searches for divisions in their order, of one event."""
@@ -58,19 +61,35 @@ class _Others:
     available: Available
     best: Division
     options: Sequence[Options]
+    kept: SizesByTask
+    """Tasks that may not be stopped, with sizes at which they have places together."""
 
     @classmethod
     def of(cls, tasks: Sequence[TaskState], available: Available, best: Division) -> "_Others":
         problem, spec_of = best.problem, {task.spec.task: task.spec for task in tasks}
         quantum = Quantum.for_tasks(problem.tasks, problem.running_s)
         options: list[Options] = []
+        layouts: dict[TaskId, dict[int, Layout]] = {}
         for task in problem.tasks:
             each = quantum.options(task, problem.num_workers, problem.running_s)
-            for size in each.sizes.tolist():
-                if size and not available.has_places(spec_of[task.name].table.layout(size)):
+            layouts[task.name] = {}
+            for size in filter(None, each.sizes.tolist()):
+                layout = spec_of[task.name].table.layout(size)
+                if available.has_places(layout):
+                    layouts[task.name][size] = layout
+                else:
                     each = each.without(size)
             options.append(each)
-        return cls(tasks, available, best, options)
+
+        def is_placeable(sizes: SizesByTask) -> bool:
+            decision = decide(problem, [sizes.get(task.name, 0) for task in problem.tasks])
+            return not isinstance(place_targets(tasks, decision, available), Unplaceable)
+
+        kept = FloorPlaces(problem.num_workers, layouts, is_placeable).kept(problem.tasks)
+        for number, task in enumerate(problem.tasks):
+            if task.name in kept:
+                options[number] = options[number].without(0)
+        return cls(tasks, available, best, options, kept)
 
     def find(self, reason: str) -> tuple[Division, Targets]:
         """Return the next best division that has a placement.
@@ -90,14 +109,31 @@ class _Others:
 
     def _leave_idle(self) -> tuple[tuple[Division, Targets], int]:
         """Return the division that leaves few workers idle, and how many."""
+        if found := self._with_fewer_workers(self.options):
+            return found
+        names = [task.name for task in self.best.problem.tasks]
+        fixed = [
+            each.only(self.kept[name]) if name in self.kept else each
+            for name, each in zip(names, self.options, strict=True)
+        ]
+        found = self._with_fewer_workers(fixed)
+        assert found is not None, "these sizes have places, and all others may be stopped"
+        return found
+
+    def _with_fewer_workers(
+        self, options: Sequence[Options]
+    ) -> tuple[tuple[Division, Targets], int] | None:
         num_workers = self.best.problem.num_workers
-        found, too_few, enough = None, 0, num_workers
+        most = num_workers - sum(int(each.sizes[0]) for each in options)
+        found, too_few, enough = None, 0, most
         while found is None or enough - too_few > 1:
             middle = (too_few + enough + 1) // 2
-            sizes = best_division(self.options, num_workers - middle)
-            assert sizes is not None, "every task may have no workers"
+            sizes = best_division(options, num_workers - middle)
+            assert sizes is not None, "the smallest sizes fit"
             if placed := self._place(sizes):
                 found, enough = placed, middle
+            elif middle == most:
+                return None
             else:
                 too_few = middle
         return found, enough

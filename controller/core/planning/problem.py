@@ -107,6 +107,7 @@ def plan_task(turn: Turn, task: TaskState) -> PlanTask:
         is_faulted=is_faulted(task),
         transition_s=expected_transition_s(turn.policy, task),
         remaining_s=_rounded(task.remaining_s),
+        keeps_running=task.spec.keeps_running,
     )
 
 

@@ -52,6 +52,7 @@ class TaskSpec:
             it saves a checkpoint, or evaluates.
         has_floor: Whether its iterations are slowed down to be watched. Then they are no measure of
             its throughput.
+        keeps_running: Whether a plan may stop it only if ``min_workers`` have no room.
     """
 
     task: TaskId
@@ -70,6 +71,7 @@ class TaskSpec:
     hang_limit_s: float = 0.0
     long_intervals: tuple[int, ...] = ()
     has_floor: bool = False
+    keeps_running: bool = False
 
     @property
     def smallest_size(self) -> int:

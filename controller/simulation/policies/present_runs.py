@@ -120,6 +120,7 @@ def _task(spec: TaskSpec) -> ScenarioTask:
         model="of the cluster",
         weight=spec.weight,
         min_workers=spec.min_workers,
+        keeps_running=spec.keeps_running,
         global_batch=spec.num_micro_batches,
     )
 

@@ -53,6 +53,7 @@ def _specs(setup: InitialSetup) -> list[TaskSpec]:
             weight=each.task.weight,
             workers=setup.split[each.task.name],
             min_workers=each.task.min_workers,
+            keeps_running=each.task.keeps_running,
             table=each.table,
             flops_per_iteration=each.flops_per_iteration,
             num_iterations=None,

@@ -26,6 +26,7 @@ class ScenarioTask(Record):
         model: Its model; see ``unicron profile estimate``.
         weight: w(t), its weight.
         min_workers: The smallest number of workers that counts for its WAF.
+        keeps_running: Whether Unicron stops it only if ``min_workers`` have no room.
         global_batch: Samples of an iteration.
     """
 
@@ -33,6 +34,7 @@ class ScenarioTask(Record):
     model: str
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     min_workers: _Positive = 1
+    keeps_running: bool = False
     global_batch: _Positive
 
 

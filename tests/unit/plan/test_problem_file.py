@@ -43,6 +43,7 @@ def test_a_problem_is_read_as_it_is_meant(path: Path) -> None:
     assert problem.horizon_s == 2000 * 3600 / 100
     [task] = problem.plan_tasks
     assert (task.name, task.weight, task.workers, task.is_faulted) == ("a", 2.0, 16, True)
+    assert not task.keeps_running
     assert (task.min_workers, task.transition_s, task.remaining_s) == (8, 45.0, None)
     assert task.rates.sizes.tolist() == [8, 16]
     assert task.rates.at(16) == 2e15
@@ -51,6 +52,15 @@ def test_a_problem_is_read_as_it_is_meant(path: Path) -> None:
 def test_a_given_horizon_stands_for_the_mtbf(path: Path) -> None:
     path.write_text(json.dumps(PROBLEM | {"running_s": 60.5, "worker_mtbf_hours": None}))
     assert load_problem(path).horizon_s == 60.5
+
+
+def test_a_task_that_keeps_running_is_read_and_nothing_else_than_yes_or_no(path: Path) -> None:
+    path.write_text(json.dumps(PROBLEM | {"tasks": [TASK | {"keeps_running": True}]}))
+    [task] = load_problem(path).plan_tasks
+    assert task.keeps_running
+    for wrong in (1, "true", None):
+        text = json.dumps(PROBLEM | {"tasks": [TASK | {"keeps_running": wrong}]})
+        assert "tasks.0.keeps_running: " in mistake(path, text)
 
 
 def test_no_workers_and_a_task_without_sizes_are_ordinary(path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from controller.cli import main
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plan" / "128-gpus.json"
+FLOORS = EXAMPLE.with_name("keeps-running.json")
 
 
 def test_the_example_of_the_guide_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,6 +157,13 @@ def test_what_if_changes_what_it_says_and_nothing_else(capsys: pytest.CaptureFix
         ),
         (["--finish", "gpt3-7b", "--fault", "gpt3-7b"], "--fault: gpt3-7b finishes too; leave out"),
         (["--finish", "gpt3-7b", "--weight", "gpt3-7b=2"], "--weight: gpt3-7b finishes too; leave"),
+        (
+            ["--finish", "gpt3-7b", "--keeps-running", "gpt3-7b"],
+            "--keeps-running: gpt3-7b finishes",
+        ),
+        (["--keeps-running", "b"], "there is no task 'b'; tasks: gpt3-1.3b, gpt3-7b, gpt3-70b"),
+        (["--keeps-running", "gpt3-7b=0"], "'gpt3-7b=0' is not TASK, TASK=yes or TASK=no"),
+        (["--keeps-running", "gpt3-7b"] * 2, "--keeps-running: gpt3-7b is given twice"),
         (["--fault", "a\nb"], "there is no task 'a\\nb'; tasks:"),
         (["--connect", ""], "argument --connect: the file name is empty: give the path of a file"),
     ],
@@ -170,6 +178,48 @@ def test_a_change_that_can_not_be_is_told_in_words(
     assert code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert told in line
+
+
+def test_losing_8_of_128_gpus_stops_no_task_that_keeps_running(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the paper's rule two tasks stop, one of them healthy: the third has twice the weight."""
+    marks = ("--keeps-running", "llama-8b=no", "--keeps-running", "llama-13b=no")
+    free = solved(capsys, "what-if", str(FLOORS), *marks, "--explain")
+    assert free["assignments"] == {"llama-13b": 0, "llama-70b": 120, "llama-8b": 0}
+    assert free["floors"] is None
+    answer = solved(capsys, "solve", str(FLOORS), "--explain")
+    assert answer["assignments"] == {"llama-13b": 16, "llama-70b": 96, "llama-8b": 8}
+    share = 1 - answer["objective"] / free["objective"]
+    assert answer["floors"]["share"] == pytest.approx(share)
+    assert answer["floors"]["objective"] == free["objective"]
+    assert answer["floors"]["without_room"] == []
+    cost = (
+        "keeps_running costs 8.3 % of the optimum, which has llama-13b 0, llama-70b 120, llama-8b 0"
+    )
+    assert cost in printed_words(capsys, FLOORS)
+
+
+def test_floors_without_room_go_by_weight_and_the_answer_names_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    few = ("what-if", str(FLOORS), "--lose", "100", "--explain")
+    answer = solved(capsys, *few)
+    assert answer["assignments"] == {"llama-13b": 16, "llama-70b": 0, "llama-8b": 0}
+    assert "llama-8b stops 16 -> 0 (keeps_running, but there is no room for 8)" in answer["why"]
+    assert answer["floors"]["without_room"] == ["llama-8b"]
+    assert answer["floors"]["verdict"].endswith("; llama-8b: no room")
+    turned = solved(capsys, *few, "--weight", "llama-8b=1.1")
+    assert turned["assignments"] == {"llama-13b": 0, "llama-70b": 0, "llama-8b": 16}
+    both = solved(capsys, "what-if", str(FLOORS), "--lose", "96")
+    assert both["assignments"] == {"llama-13b": 16, "llama-70b": 0, "llama-8b": 8}
+
+
+def test_floors_that_change_nothing_cost_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = solved(capsys, "what-if", str(EXAMPLE), "--keeps-running", "gpt3-7b=yes", "--explain")
+    assert answer["assignments"] == solved(capsys, "solve", str(EXAMPLE))["assignments"]
+    assert answer["floors"]["share"] == 0
+    assert answer["floors"]["verdict"].startswith("keeps_running costs nothing")
 
 
 @pytest.mark.parametrize("written", ["2", "0.5", ".5", "5.", "1e2", "1.5E-3", "0"])

@@ -85,6 +85,14 @@ def test_every_option_reaches_the_core(asked: Asking) -> None:
     assert weights["assignments"] == {"gpt-a": 2, "gpt-b": 4}
     assert set(asked("--finish", "gpt-a")["assignments"]) == {"gpt-b"}
     assert by_task(asked("--fault", "gpt-b"))["gpt-b"]["faulted"]
+    heavy = ("--weight", "gpt-a=9000", "--lose-node", "n3", "--lose-node", "n1")
+    assert asked(*heavy)["assignments"] == {"gpt-a": 4, "gpt-b": 0}
+    kept = asked(*heavy, "--keeps-running", "gpt-b", "--explain")
+    assert kept["assignments"] == {"gpt-a": 2, "gpt-b": 2}
+    assert kept["supposed"].endswith("gpt-b keeps running")
+    assert kept["floors"]["differs"] == {"gpt-a": 4, "gpt-b": 0}
+    may_stop = asked("--keeps-running", "gpt-a=no")
+    assert may_stop["supposed"] == "gpt-a may be stopped"
     nothing = asked()
     assert not nothing["changes_anything"]
     assert nothing["why"] == "no plan would change anything"

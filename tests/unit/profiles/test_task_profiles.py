@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.server.profile_tasks import task_spec
 from profiles.layout import Layout
 from profiles.task_profiles import ProfileError, default_task_profiles, load_task_profiles
 from profiles.training_program import Program
@@ -56,6 +57,16 @@ def test_the_demo_has_two_tasks_that_fill_four_nodes_of_two() -> None:
     assert gpt_b.throughput.layout(4) == Layout(tp=2, dp=2)
 
 
+def test_a_task_may_keep_running(path: Path) -> None:
+    path.write_text(GOOD)
+    assert not load_task_profiles(path)[0].keeps_running
+    path.write_text(GOOD.replace("min_workers = 2", "min_workers = 2\nkeeps_running = true"))
+    [profile] = load_task_profiles(path)
+    assert task_spec(profile, None).keeps_running
+    wrong = GOOD.replace("min_workers = 2", 'min_workers = 2\nkeeps_running = "yes"')
+    assert refusal(path, wrong).startswith("task 'gpt': keeps_running = 'yes': must be")
+
+
 def test_a_good_file_is_read_with_defaults(path: Path) -> None:
     path.write_text(GOOD)
     [profile] = load_task_profiles(path)
@@ -91,7 +102,7 @@ MISTAKES = {
         "weight = 1.5\nzzz = 1",
         (
             "task 'gpt': unknown key zzz; known: checkpoint_interval, checkpoints_kept, command,"
-            " iteration_floor_s, learning_rate, long_intervals, memory_interval, micro_batch_size, min_workers, model, name,"
+            " iteration_floor_s, keeps_running, learning_rate, long_intervals, memory_interval, micro_batch_size, min_workers, model, name,"
             " num_micro_batches, program, shard_optimizer, throughput, weight, workers"
         ),
     ),

@@ -4,6 +4,7 @@ Read in this order:
 
 ``cost``               the worth of a size to a task: the paper's F, WAF and G.
 ``solver``             ``solve``, the entry: the paper's dynamic program.
+``floors``             tasks that may not be stopped while they have room.
 ``options``            a task's sizes, gains and changes as arrays of integers.
 ``search``             finds the best division without filling the whole table.
 ``shadow_price``       the price of a worker (Lagrange multiplier) that bounds the search.

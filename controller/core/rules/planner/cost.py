@@ -13,7 +13,7 @@ it shortly before its end is not worth the transition.
 
 T is neither linear nor monotone in x. A size is unusable and earns nothing if the table does not
 list it or if it is below the user's minimum. That holds for the present size too. Size 0 (stopped)
-is always allowed.
+is allowed, unless the task keeps running (``controller.core.rules.planner.floors``).
 
 Units are FLOP/s, seconds and FLOP. ``controller.core.rules.planner.solver`` decides the sizes.
 """
@@ -50,6 +50,7 @@ class PlanTask:
         is_faulted: Whether the task lost a worker. Then even its present size needs a transition.
         transition_s: D_transition, expected seconds without training if the task moves.
         remaining_s: Expected seconds to the task's last iteration; None if unknown or unlimited.
+        keeps_running: Whether it may be stopped only if its smallest size has no room.
     """
 
     name: TaskId
@@ -60,6 +61,7 @@ class PlanTask:
     is_faulted: bool
     transition_s: float
     remaining_s: float | None = None
+    keeps_running: bool = False
 
     def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the allowed sizes up to ``num_workers``, ascending from 0, and F of each size."""
@@ -76,6 +78,12 @@ class PlanTask:
         if workers < self.min_workers:
             return 0.0
         return self.weight * self.rates.at(workers)
+
+    @property
+    def smallest_size(self) -> int | None:
+        """The smallest size at which the task can run; None if there is none."""
+        first = int(self.rates.sizes.searchsorted(self.min_workers))
+        return int(self.rates.sizes[first]) if first < len(self.rates.sizes) else None
 
     @property
     def most_waf(self) -> float:

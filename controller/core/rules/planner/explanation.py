@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone, gain
+from controller.core.rules.planner.floors import kept_tasks, options_of
 from controller.core.rules.planner.options import Options, score
 from controller.core.rules.planner.solver import Division, in_flops, solve
 from controller.core.rules.planner.variants import best_divisions
 from nodeagent.protocol.ids import TaskId
 
 _NEAREST: Final = 3
+_SMALL_SHARE: Final = 0.001
 _FACTORS: Final = (0.01, 0.1, 0.5, 2.0, 10.0, 100.0)
 EstimateKind = Literal["MTBF", "transition time"]
 
@@ -92,6 +94,27 @@ class WaitingCost:
 
 
 @dataclass(frozen=True, slots=True)
+class FloorCost:
+    """The cost of tasks that keep running: a comparison with the best division without floors.
+
+    Both divisions are the planner's own; places on nodes do not count.
+
+    Attributes:
+        objective: Sum of G of the best division without floors, weighted FLOP.
+        differs: Workers of the tasks with another size there; empty if the floors change nothing.
+        share: Loss as a share of the objective without floors; None if that is not positive.
+        without_room: Tasks that were to keep running and get no workers.
+        verdict: All this in one sentence, for operators.
+    """
+
+    objective: float
+    differs: Mapping[TaskId, int]
+    share: float | None
+    without_room: tuple[TaskId, ...]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The complete explanation of a division.
 
@@ -101,12 +124,14 @@ class Explanation:
         sensitivity: Empty if 1/100, 1/10, half, twice, 10 and 100 times the estimates change
             nothing.
         waiting: The cost of delaying the plan.
+        floors: The cost of floors; None if no task has ``keeps_running``.
     """
 
     terms: tuple[Terms, ...]
     alternatives: tuple[Alternative, ...]
     sensitivity: tuple[Sensitivity, ...]
     waiting: WaitingCost
+    floors: FloorCost | None
 
 
 def explain(
@@ -127,6 +152,7 @@ def explain(
         alternatives=_alternatives(tasks, problem, assignments, after_step),
         sensitivity=tuple(_sensitivity(tasks, problem, after_step)),
         waiting=_waiting(tasks, problem.num_workers, assignments),
+        floors=_floor_cost(tasks, problem, assignments),
     )
 
 
@@ -160,7 +186,10 @@ def _alternatives(
     """
     # Compared in the planner's integers, not in floats: else a tie could look like an improvement.
     quantum = Quantum.for_tasks(tasks, problem.running_s)
-    options = [quantum.options(task, problem.num_workers, problem.running_s) for task in tasks]
+    # Where the ranks of a task that keeps running have no place, the chosen size may be 0.
+    running = {name for name, size in assignments.items() if size}
+    kept = kept_tasks(tasks, problem.num_workers) & running
+    options = options_of(tasks, quantum, problem.num_workers, problem.running_s, kept)
     without = {
         index: options[index].without(assignments[task.name]) for index, task in enumerate(tasks)
     }
@@ -262,3 +291,35 @@ def _waiting(
     num_idle = max(0, num_workers - sum(task.workers for task in training))
     num_put_to_use = max(0, num_idle - (num_workers - sum(assignments.values())))
     return WaitingCost(max(0.0, 60.0 * (planned - present)), num_put_to_use / 60.0)
+
+
+def _floor_cost(
+    tasks: Sequence[PlanTask], problem: Problem, assignments: Mapping[TaskId, int]
+) -> FloorCost | None:
+    if not any(task.keeps_running for task in tasks):
+        return None
+    free = [replace(task, keeps_running=False) for task in tasks]
+    planned, best = (
+        solve(each, num_workers=problem.num_workers, running_s=problem.running_s)
+        for each in (tasks, free)
+    )
+    sizes = tuple(best.assignments.values())
+    differs = _differing(tasks, sizes, planned.assignments)
+    lost = max(0.0, best.objective - planned.objective) if differs else 0.0
+    share = lost / best.objective if best.objective > 0 else None
+    without_room = tuple(
+        task.name for task in tasks if task.keeps_running and not assignments[task.name]
+    )
+    words = [_floor_words(lost, share, differs)]
+    words += [f"{', '.join(without_room)}: no room"] if without_room else []
+    return FloorCost(best.objective, differs, share, without_room, "; ".join(words))
+
+
+def _floor_words(lost: float, share: float | None, differs: Mapping[TaskId, int]) -> str:
+    if not differs:
+        return "keeps_running costs nothing: the plan would be the same without it"
+    sizes = ", ".join(f"{name} {workers}" for name, workers in differs.items())
+    if share is None:
+        return f"keeps_running costs {lost:.3g} FLOP: the optimum has {sizes}"
+    percent = f"{100 * share:.1f}" if share >= _SMALL_SHARE else f"under {100 * _SMALL_SHARE:g}"
+    return f"keeps_running costs {percent} % of the optimum, which has {sizes}"

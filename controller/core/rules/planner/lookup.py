@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, horizon_of, horizon_s
+from controller.core.rules.planner.floors import kept_tasks, options_of
 from controller.core.rules.planner.options import Options
 from controller.core.rules.planner.solver import Division, decide, solve
 from controller.core.rules.planner.variants import Case, best_divisions
@@ -78,6 +79,7 @@ def _terms(task: PlanTask, running_s: float) -> tuple[object, ...]:
         task.workers,
         task.min_workers,
         task.transition_s,
+        task.keeps_running,
         horizon_of(task, running_s),
     )
 
@@ -202,19 +204,23 @@ def _solve_together(
         by_tasks[key.tasks].append(key)
     num_workers = next(iter(keys)).num_workers
     running_s = horizon_s(outlook.worker_mtbf_s, num_workers)
-    others: dict[Quantum, list[LookupKey]] = defaultdict(list)
+    others: dict[tuple[Quantum, frozenset[TaskId]], list[LookupKey]] = defaultdict(list)
     found: dict[LookupKey, tuple[int, ...]] = {}
     for names, group in by_tasks.items():
         there = [task for task in (*outlook.tasks, *outlook.queued) if task.name in names]
         # The unit of gains depends on the set of tasks. Using the unit that ``solve`` would use
         # makes the answers identical, ties included.
         quantum = Quantum.for_tasks(there, running_s)
+        kept = kept_tasks(there, num_workers)
         if names == present:
-            found |= _with_faults(outlook.tasks, group, quantum, running_s, after_step)
+            found |= _with_faults(outlook.tasks, group, quantum, running_s, kept, after_step)
         else:
-            others[quantum] += group
-    for quantum, group in others.items():
-        found |= _with_other_tasks(outlook, group, quantum, running_s, after_step)
+            # Sets of tasks are solved together if they agree on who may be stopped. Mostly every
+            # task that keeps running has room, and all sets agree.
+            marked = frozenset(task.name for task in there if task.keeps_running)
+            others[quantum, marked - kept] += group
+    for (quantum, without_room), group in others.items():
+        found |= _with_other_tasks(outlook, group, quantum, running_s, without_room, after_step)
     return found
 
 
@@ -223,17 +229,16 @@ def _with_faults(
     keys: Sequence[LookupKey],
     quantum: Quantum,
     running_s: float,
+    kept: frozenset[TaskId],
     after_step: Callable[[], None],
 ) -> dict[LookupKey, tuple[int, ...]]:
     """Return the divisions for the present set of tasks with other tasks faulted."""
     num_workers = keys[0].num_workers
-    usual = [quantum.options(task, num_workers, running_s) for task in tasks]
+    usual = options_of(tasks, quantum, num_workers, running_s, kept)
+    faulted = [replace(task, is_faulted=True) for task in tasks]
+    options = options_of(faulted, quantum, num_workers, running_s, kept)
     # A task that is faulted already has these options as its usual ones.
-    hit = {
-        index: quantum.options(replace(task, is_faulted=True), num_workers, running_s)
-        for index, task in enumerate(tasks)
-        if not task.is_faulted
-    }
+    hit = {index: options[index] for index, task in enumerate(tasks) if not task.is_faulted}
     cases = {
         key: frozenset(index for index in hit if tasks[index].name in key.faulted) for key in keys
     }
@@ -246,16 +251,18 @@ def _with_other_tasks(
     keys: Sequence[LookupKey],
     quantum: Quantum,
     running_s: float,
+    without_room: frozenset[TaskId],
     after_step: Callable[[], None],
 ) -> dict[LookupKey, tuple[int, ...]]:
     """Return the divisions for sets with one task fewer, or with queued tasks launched."""
     num_workers = keys[0].num_workers
     every = sorted((*outlook.tasks, *outlook.queued), key=lambda task: task.name)
     used = frozenset().union(*(key.tasks for key in keys))
-    options = [
-        quantum.options(task, num_workers, running_s) if task.name in used else _NOTHING
-        for task in every
-    ]
+    present = [task for task in every if task.name in used]
+    kept = {task.name for task in present if task.keeps_running} - without_room
+    usable = options_of(present, quantum, num_workers, running_s, kept)
+    by_name = {task.name: each for task, each in zip(present, usable, strict=True)}
+    options = [by_name.get(task.name, _NOTHING) for task in every]
     is_here = [task in outlook.tasks for task in every]
     usual = [each if here else _NOTHING for each, here in zip(options, is_here, strict=True)]
     others = {index: _NOTHING if here else options[index] for index, here in enumerate(is_here)}

@@ -32,6 +32,11 @@ class Options:
         is_other = self.sizes != size
         return Options(self.sizes[is_other], self.gains[is_other], self.changes[is_other])
 
+    def only(self, size: int) -> "Options":
+        """Return this size alone."""
+        is_it = self.sizes == size
+        return Options(self.sizes[is_it], self.gains[is_it], self.changes[is_it])
+
     def beyond_smallest(self, room: int) -> "Options":
         """Return the options counted from the smallest size on, up to ``room`` more workers."""
         end = int(self.sizes.searchsorted(self.sizes[0] + room, side="right"))

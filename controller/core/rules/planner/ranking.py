@@ -68,13 +68,7 @@ def ranked_divisions(tasks: Sequence[Options], capacity: int) -> Iterator[Sizes]
         for index in range(part.index, len(tasks)):
             others = options[index].without(part.best[index])
             add(index, (*options[:index], others, *options[index + 1 :]))
-            options[index] = _only(options[index], part.best[index])
-
-
-def _only(options: Options, size: int) -> Options:
-    """Return one of the options alone."""
-    is_it = options.sizes == size
-    return Options(options.sizes[is_it], options.gains[is_it], options.changes[is_it])
+            options[index] = options[index].only(part.best[index])
 
 
 def _descending(tasks: Sequence[Options], sizes: Sizes) -> tuple[int, int, Sizes]:

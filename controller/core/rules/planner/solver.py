@@ -10,6 +10,7 @@ or monotone.
 Gains are compared in whole quanta (``controller.core.rules.planner.cost``). Ties go to the division
 with the smallest sum of |x' - x|. Further ties go to the larger size for the task with the first
 name. ``controller.core.rules.planner.search`` finds the best division without filling all of S.
+Tasks that keep running can't have size 0 (``controller.core.rules.planner.floors``).
 
 ``controller.core.rules.planner.explanation`` compares the division with others.
 ``controller.core.rules.placement`` places the ranks.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, gain
+from controller.core.rules.planner.floors import kept_tasks, options_of
 from controller.core.rules.planner.search import best_division
 from nodeagent.protocol.ids import TaskId
 
@@ -53,8 +55,8 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
 
     Args:
         tasks: Tasks with distinct names; an empty sequence is allowed.
-        num_workers: n', workers available after the event. 0 stops every task. Usually this is
-            fewer than run now.
+        num_workers: n', workers available after the event. 0 stops every task, also one that keeps
+            running. Usually this is fewer than run now.
         running_s: D_running, seconds until the next expected fault. With a short horizon a
             transition seldom pays off, so tasks keep their sizes.
 
@@ -66,9 +68,10 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
     # caller's order.
     ordered = sorted(tasks, key=lambda task: task.name)
     quantum = Quantum.for_tasks(ordered, running_s)
-    options = [quantum.options(task, num_workers, running_s) for task in ordered]
+    kept = kept_tasks(ordered, num_workers)
+    options = options_of(ordered, quantum, num_workers, running_s, kept)
     sizes = best_division(options, num_workers)
-    assert sizes is not None, "size 0 is always allowed, so there is always a solution"
+    assert sizes is not None, "the kept tasks fit together, and all others may have size 0"
     return decide(Problem(tuple(ordered), num_workers, running_s), sizes)
 
 
@@ -135,13 +138,22 @@ def _changes(pairs: Sequence[tuple[PlanTask, int]]) -> list[str]:
 
 
 def _change(task: PlanTask, size: int) -> str:
+    no_room = f" ({_shortage(task)})" if task.keeps_running and not size else ""
     if size == task.workers:
         verb = f"keeps {size}" if size else "stays stopped"
-        return f"{task.name} {verb}"
+        return f"{task.name} {verb}{no_room}"
     if not task.workers:
         return f"{task.name} starts on {size} (a stopped task pays no transition)"
     verb = "stops" if size == 0 else "grows" if size > task.workers else "shrinks"
-    return f"{task.name} {verb} {task.workers} -> {size}"
+    return f"{task.name} {verb} {task.workers} -> {size}{no_room}"
+
+
+def _shortage(task: PlanTask) -> str:
+    """Return why a task that is to keep running does not."""
+    least = task.smallest_size
+    if least is None:
+        return f"keeps_running, but no size from {task.min_workers} up is listed"
+    return f"keeps_running, but there is no room for {least}"
 
 
 def _join(parts: Sequence[str]) -> str:
