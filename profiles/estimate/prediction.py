@@ -4,6 +4,7 @@ A point states part of the truth only. What is open is searched: the fastest tha
 What the software could do then follows from its name and its time (``stack_of``).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +21,10 @@ from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import (
     CLASSIC,
     CORE,
+    CORE_FSDP,
     DEEPSPEED,
+    FSDP,
+    HSDP,
     PTD,
     Recompute,
     Stack,
@@ -29,6 +33,13 @@ from profiles.estimate.training_setup import (
 from profiles.layout import Layout
 from profiles.records import RecordError
 
+_SHARDING: Final = (
+    (re.compile(r"hsdp|hybrid.?shard"), HSDP),
+    (re.compile(r"fsdp|fully.?shard|torchtitan|llm-?foundry|composer|zero-?3"), FSDP),
+)
+_OLD: Final = re.compile(r"ptd|megatron-lm(?!.*core)|nemo megatron|fastertransformer")
+"""Software of before Megatron-Core, where only the GPU's generation could tell its time otherwise.
+Whatever else runs on an A100 is taken for software of today."""
 _PRECISIONS: Final = ("bf16", "fp16", "fp8")
 
 _KNOWN: Final[dict[str, dict[tuple[int, int, int], tuple[int, int, bool]]]] = {
@@ -99,9 +110,13 @@ class PredictionCase:
 def stack_of(gpu: Gpu, framework: str, precision: str, recompute: Recompute | None) -> Stack:
     """Return what the software of a published point could do."""
     name = framework.lower()
+    for pattern, stack in _SHARDING:
+        if pattern.search(name):
+            is_megatron = "core" in name or "megatron" in name or "nemo" in name
+            return CORE_FSDP if is_megatron and stack is FSDP else stack
     if "deepspeed" in name:
         return DEEPSPEED
-    if gpu.generation != "ampere" or "core" in name or "megascale" in name:
+    if gpu.generation != "ampere" or not _OLD.search(name):
         return CORE
     if "ptd" in name or ("fp16" in precision.lower() and recompute is Recompute.FULL):
         return PTD
