@@ -39,9 +39,10 @@ class ExpectedConstant:
 
 EXPECTATIONS: Final = {
     "matmul_ampere": ExpectedConstant(0.80, 0.10, 0.97),
-    "matmul_hopper": ExpectedConstant(0.75, 0.10, 0.97),
+    "matmul_hopper": ExpectedConstant(0.75, 0.05, 0.97),
     "matmul_blackwell": ExpectedConstant(0.72, 0.25, 0.97),
     "link": ExpectedConstant(0.75, 0.20, 0.97),
+    "memory": ExpectedConstant(0.60, 0.15, 0.97),
     "hidden_tensor": ExpectedConstant(0.60, 0.20, 0.97),
     "hidden_data": ExpectedConstant(0.80, 0.20, 0.97),
     "hidden_sharded": ExpectedConstant(0.70, 0.20, 0.97),

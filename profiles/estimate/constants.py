@@ -24,6 +24,8 @@ class Constants:
         matmul_hopper: The same.
         matmul_blackwell: The same.
         link: Share of NVLink that tensor-parallel collectives reach.
+        memory: Share of the memory's bandwidth that elementwise kernels reach, small kernels that
+            no formula counts included.
         hidden_tensor: Share of tensor and pipeline traffic that Megatron-Core hides.
         hidden_data: Share of data-parallel traffic that Megatron-Core hides, if there is time.
         hidden_sharded: Share of the traffic of fully sharded replicas that is hidden, if there is
@@ -45,6 +47,7 @@ class Constants:
     matmul_hopper: float
     matmul_blackwell: float
     link: float
+    memory: float
     hidden_tensor: float
     hidden_data: float
     hidden_sharded: float

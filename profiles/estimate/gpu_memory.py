@@ -99,6 +99,20 @@ def needed_bytes(
     return state + kept + max(at_work, logits)  # logits are freed before the first layer works
 
 
+def offloaded_bytes(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, *, is_fp8: bool = False
+) -> float:
+    """Return what a stage's GPU keeps in the host's memory of one micro-batch, bytes."""
+    layers = setup.offloaded(stage_layers(shape.layers, setup.layout.pp, setup.virtual))
+    return layers * layer_activation_bytes(shape, setup, stack, is_fp8=is_fp8)
+
+
 def available_bytes(gpu: Gpu) -> float:
     """Return the memory that a training process can fill, bytes."""
     return gpu.memory_bytes - _RESERVED
+
+
+def memory_excess(needed: float, gpu: Gpu) -> str:
+    """Return the words for a setup that does not fit into memory."""
+    usable = available_bytes(gpu) / GIB
+    return f"needs at least {needed / GIB:.0f} GiB per GPU, of which {usable:.0f} GiB are usable"

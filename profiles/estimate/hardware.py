@@ -27,6 +27,7 @@ class Gpu:
         node_gpus: GPUs that NVLink joins and a tensor-parallel group may span.
         source: Data sheet.
         measured: Whether published points of it are among those that the constants are fitted on.
+        host_bytes: Memory of the host for each GPU that activations may wait in.
         host_bytes_per_s: Link to the host's memory where activations may wait there, one direction;
             0 where it is too slow (PCIe).
     """
@@ -41,7 +42,13 @@ class Gpu:
     node_gpus: int
     source: str
     measured: bool = False
+    host_bytes: float = 0.0
     host_bytes_per_s: float = 0.0
+
+    @property
+    def has_fp8(self) -> bool:
+        """Whether its tensor cores take fp8."""
+        return self.generation != "ampere"
 
 
 GPUS: Final = (
@@ -67,16 +74,17 @@ GPUS: Final = (
         "NVIDIA DGX B200 datasheet, an eighth of the system"),
     Gpu("gb200-186g", "blackwell", 2500e12, 186e9, 8.0e12, 900e9, 50e9, 72,
         "NVIDIA GB200 NVL72 datasheet, a 72nd of the rack; NVLink-C2C of a Grace for two GPUs",
-        measured=True, host_bytes_per_s=225e9),
+        measured=True, host_bytes=240e9, host_bytes_per_s=225e9),
     Gpu("b300-288g", "blackwell", 2250e12, 268e9, 8.0e12, 900e9, 100e9, 8,
         "NVIDIA DGX B300 datasheet, an eighth of the system: dense bf16 as B200, 800 Gbit/s"),
     Gpu("gb300-288g", "blackwell", 2500e12, 277e9, 8.0e12, 900e9, 100e9, 72,
         "NVIDIA GB300 NVL72 datasheet, a 72nd of the rack: dense bf16 as GB200, 800 Gbit/s",
-        host_bytes_per_s=225e9),
+        host_bytes=240e9, host_bytes_per_s=225e9),
     Gpu("mi300x-192g", "cdna3", 1307e12, 192 * GIB, 5.3e12, 448e9, 50e9, 8,
         "AMD Instinct MI300X datasheet and platform datasheet: seven links of 64 GB/s"),
 )  # fmt: skip
 
+_FP8_MEASURED: Final = ("hopper", "blackwell")
 GPU_BY_NAME: Final = {gpu.name: gpu for gpu in GPUS}
 
 
@@ -96,3 +104,15 @@ def find_gpu(name: str) -> Gpu | None:
     of_kind = [gpu for gpu in GPUS if gpu.name.startswith(f"{kind[1]}-")]
     stated = {f"{size}g" for size in re.findall(r"(?<![0-9])([0-9]+) ?g", text)}
     return next((gpu for gpu in of_kind if gpu.name.split("-")[1] in stated), of_kind[-1])
+
+
+def unmeasured(gpu: Gpu, *, is_fp8: bool = False, cp: int = 1) -> list[str]:
+    """Name what of a training no published point has that the constants are fitted on."""
+    found = []
+    if not gpu.measured:
+        found.append(gpu.name)
+    if is_fp8 and gpu.generation not in _FP8_MEASURED:
+        found.append(f"fp8 on {gpu.name}")
+    if cp > 1:
+        found.append("context parallelism")
+    return found

@@ -9,12 +9,12 @@ import math
 from typing import Final
 
 from profiles.estimate.gpu_memory import (
-    layer_activation_bytes,
+    offloaded_bytes,
     stage_layers,
     stage_parameters,
 )
-from profiles.estimate.replica_exchange import exchange_s
 from profiles.estimate.layer import GpuSpeed
+from profiles.estimate.replica_exchange import exchange_s
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 
@@ -84,10 +84,7 @@ def _offload_s(
     shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: GpuSpeed, compute_s: float
 ) -> float:
     """Return what a stage waits for activations on their way to the host and back."""
-    layers = setup.offloaded(stage_layers(shape.layers, setup.layout.pp, setup.virtual))
-    if not layers:
-        return 0.0
-    num_bytes = layers * layer_activation_bytes(shape, setup, stack, is_fp8=gpu_speed.is_fp8)
+    num_bytes = offloaded_bytes(shape, setup, stack, is_fp8=gpu_speed.is_fp8)
     rate = gpu_speed.gpu.host_bytes_per_s
     # Without such a link nothing is offloaded unless a point says so: then at the network's rate.
     return max(0.0, 2 * num_bytes / (rate or gpu_speed.net_bytes_per_s) - compute_s)

@@ -18,8 +18,6 @@ _FLASH_SHARE: Final = 0.45
 figures 4 to 6), of the causal half of the square; Megatron's formula counts the whole."""
 _FLASH_SHARE_2: Final = 0.35
 """The same of FlashAttention-2, which PyTorch has, on Hopper and later (arXiv 2407.08608)."""
-_MEMORY_SHARE: Final = 0.8
-"""Share of the memory's bandwidth that elementwise kernels reach."""
 _NET_SHARE: Final = 0.9
 """Share of the adapters' rate that large transfers reach."""
 _LAUNCH_S: Final = 1e-5
@@ -76,7 +74,7 @@ class GpuSpeed:
 
     def sweep_s(self, num_bytes: float) -> float:
         """Return the seconds of memory-bound work that moves ``num_bytes``."""
-        return num_bytes / (self.gpu.memory_bytes_per_s * _MEMORY_SHARE)
+        return num_bytes / (self.gpu.memory_bytes_per_s * self.constants.memory)
 
     def exposed(self, seconds: float, stack: Stack) -> float:
         """Return the part of tensor or pipeline traffic that computation does not hide."""
@@ -111,9 +109,7 @@ class GpuSpeed:
         return 3 * self.matmul_s(tokens, vocab, shape.hidden) + self.sweep_s(16 * tokens * vocab)
 
     def _products_s(self, shape: DecoderShape, tp: int, tokens: float) -> float:
-        return sum(
-            self.matmul_s(tokens, n, k, is_fp8=self.is_fp8) for n, k in _widths(shape, tp)
-        )
+        return sum(self.matmul_s(tokens, n, k, is_fp8=self.is_fp8) for n, k in _widths(shape, tp))
 
     def _casts_s(
         self, shape: DecoderShape, tp: int, tokens: float, stack: Stack
@@ -134,7 +130,7 @@ class GpuSpeed:
             share = _FLASH_SHARE_2 if is_second else _FLASH_SHARE
             forward = causal_flops / (self.gpu.peak_flops_per_s * share)
             ring = self._ring_s(shape, setup)
-            # Keys and values come while others are computed; backward their gradients go on too.
+            # Keys and values travel beside the computation; backward, so do their gradients.
             waits = max(0.0, ring - forward), max(0.0, 2 * ring - 2.5 * forward)
             return forward + waits[0], 2.5 * forward + waits[1]
         product = 2 * heads * self.matmul_s(shape.seq, shape.seq, shape.head_size)

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiles.estimate.gpu_memory import available_bytes, needed_bytes, stage_layers
+from profiles.estimate.gpu_memory import (
+    available_bytes,
+    needed_bytes,
+    offloaded_bytes,
+    stage_layers,
+)
 from profiles.estimate.iteration_time import iteration_s
 from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.shape import DecoderShape
@@ -76,6 +81,8 @@ def best(
         if tried.recompute in _LIMITED and request.recompute is None:
             setup = _with_fewest_recomputed(shape, tried, stack, count, gpu_speed)
             needed = needed_bytes(shape, setup, stack, count, is_fp8=gpu_speed.is_fp8)
+        if _exceeds_host(shape, setup, stack, gpu_speed) and request.recompute is None:
+            continue
         seconds = iteration_s(shape, setup, stack, gpu_speed, request.global_batch)
         if fastest is None or seconds < fastest.iteration_s:
             fastest = Estimate(setup, seconds, needed, fits=True)
@@ -125,6 +132,14 @@ def layouts(shape: DecoderShape, request: LayoutRequest) -> Iterator[Layout]:
             dp = max(1, rest // pp)
             if request.pp or (rest % pp == 0 and dp <= request.global_batch):
                 yield Layout(tp, pp, dp)
+
+
+def _exceeds_host(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: GpuSpeed
+) -> bool:
+    """Say whether what the stages offload of all micro-batches in flight exceeds the host."""
+    waiting = offloaded_bytes(shape, setup, stack, is_fp8=gpu_speed.is_fp8)
+    return waiting * setup.layout.pp > gpu_speed.gpu.host_bytes
 
 
 def _with_fewest_recomputed(
