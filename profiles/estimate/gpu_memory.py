@@ -21,6 +21,8 @@ _OPTIMIZER: Final = 12.0
 _EAGER_STATE: Final = 16.0
 """Bytes of a parameter under PyTorch's FSDP: weight, gradient and two moments in fp32; weights in
 bf16 exist only while a layer works."""
+_SELECTIVE_EAGER: Final = 0.5
+"""Share of a layer's activations that PyTorch's selective recomputation keeps."""
 _LOGITS: Final = 8.0
 """Bytes of one logit: bf16, its fp32 copy, and the gradient in bf16."""
 
@@ -61,7 +63,8 @@ def layer_activation_bytes(
     square = 5.0 * shape.heads * shape.seq / shape.hidden
     if stack.flash or setup.recompute is Recompute.SELECTIVE:
         square = 0.0
-    return elements * (shared / whole + (divided + square) / tp)
+    kept = _SELECTIVE_EAGER if setup.recompute is Recompute.SELECTIVE and stack.eager else 1.0
+    return elements * kept * (shared / whole + (divided + square) / tp)
 
 
 def needed_bytes(

@@ -104,7 +104,7 @@ def setups(
     for layout in layouts(shape, request):
         samples = -(-request.global_batch // layout.dp)
         sizes = [size for size in _MICRO_BATCHES if samples % size == 0]
-        shards = [True, False] if stack.shards_optimizer and layout.dp > 1 else [False]
+        shards = [True, False] if stack.shards_optimizer and layout.dp * request.cp > 1 else [False]
         for micro_batch in [request.micro_batch] if request.micro_batch else sizes:
             counts = _virtual_counts(shape, layout, -(-samples // micro_batch), stack.max_virtual)
             for virtual in [request.virtual] if request.virtual else counts:
