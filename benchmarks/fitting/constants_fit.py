@@ -39,14 +39,19 @@ class ExpectedConstant:
 
 EXPECTATIONS: Final = {
     "matmul_ampere": ExpectedConstant(0.80, 0.10, 0.97),
-    "matmul_hopper": ExpectedConstant(0.75, 0.10, 0.97),
+    "matmul_hopper": ExpectedConstant(0.75, 0.05, 0.97),
     "matmul_blackwell": ExpectedConstant(0.72, 0.25, 0.97),
     "link": ExpectedConstant(0.75, 0.20, 0.97),
+    "memory": ExpectedConstant(0.60, 0.15, 0.97),
     "hidden_tensor": ExpectedConstant(0.60, 0.20, 0.97),
     "hidden_data": ExpectedConstant(0.80, 0.20, 0.97),
+    "hidden_sharded": ExpectedConstant(0.70, 0.20, 0.97),
     "square_bytes": ExpectedConstant(6.0, 0.40),
     "straggle": ExpectedConstant(0.008, 0.70),
     "fixed_s": ExpectedConstant(0.05, 0.70),
+    "fp8": ExpectedConstant(1.75, 0.10, 2.0),
+    "eager": ExpectedConstant(1.5, 0.30),
+    "hop_s": ExpectedConstant(1e-3, 0.70),
     "deepspeed": ExpectedConstant(1.1, 0.10),
     "deepspeed_layer_s": ExpectedConstant(3e-3, 1.0),
 }

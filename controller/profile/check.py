@@ -10,7 +10,7 @@ from controller.printing import plain_console, print_table, refuse
 from profiles.estimate.constants import Constants, fitted_constants
 from profiles.estimate.points import Point, load_points
 from profiles.estimate.prediction import case_of, error_of, spread
-from profiles.layout import Layout
+from profiles.estimate.training_setup import TrainingSetup
 from profiles.records import RecordError
 
 
@@ -62,30 +62,38 @@ def _row(point: Point, constants: Constants) -> dict[str, Any]:
     if case is None:
         return row | {"reason": point.missing}
     setup, fits = case.setup(constants)
-    inconsistencies = _inconsistencies(point, setup.layout)
-    predicted = case.flops_per_s(setup, constants) / case.request.workers / 1e12
+    inconsistencies = _inconsistencies(point, setup)
+    rate = case.flops_per_s(setup, constants) * case.counted_share
+    predicted = rate / case.request.workers / 1e12
+    if not fits:
+        inconsistencies.append(f"does not fit: {case.misfit(setup, constants)}")
     row |= {
         "predicted": predicted,
         "error": None if measured is None else error_of(predicted, measured),
-        "layout": str(setup.layout),
+        "layout": str(setup.layout) + (f" cp{setup.cp}" if setup.cp > 1 else ""),
         "virtual_stages": setup.virtual,
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
         "recompute_layers": setup.recompute_layers,
-        "fits": fits and not inconsistencies,
+        "stack": case.stack.name,
+        "flops": point.flops or "megatron",
+        "hardware": case.gpu.name,
+        "unmeasured": case.unmeasured,
+        "fits": not inconsistencies,
     }
     if inconsistencies:
         row["note"] = "; ".join(inconsistencies)
     return row if measured is not None else row | {"reason": "model_tflops_per_gpu not given"}
 
 
-def _inconsistencies(point: Point, layout: Layout) -> list[str]:
+def _inconsistencies(point: Point, setup: TrainingSetup) -> list[str]:
     """Return which data of the point conflict. Such a point is predicted all the same."""
     inconsistencies = []
+    layout = setup.layout
     if point.layers and layout.pp > point.layers:
         inconsistencies.append(f"{layout.pp} stages for {point.layers} layers")
-    if point.gpus and layout.num_workers != point.gpus:
-        inconsistencies.append(f"{layout} has {layout.num_workers} of {point.gpus} GPUs")
+    if point.gpus and setup.num_workers != point.gpus:
+        inconsistencies.append(f"{layout} has {setup.num_workers} of {point.gpus} GPUs")
     if point.dp and layout.dp != point.dp:
         inconsistencies.append(f"dp {point.dp} is named, and {layout.dp} taken")
     return inconsistencies
@@ -111,6 +119,9 @@ def _print(answer: dict[str, Any]) -> None:
             f"TFLOP/s per GPU; median error {answer['median_error']:.1%}, 90th percentile"
             f" {answer['p90_error']:.1%}"
         )
+    unmeasured = sorted({name for row in answer["points"] for name in row.get("unmeasured", ())})
+    if unmeasured:
+        console.print(f"not measured, from data sheets alone: {', '.join(unmeasured)}")
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,8 +11,8 @@ from controller.arguments import HelpText, file_path
 from controller.printing import plain_console, print_table, refuse
 from controller.profile.profile_options import check_output, count, sizes
 from profiles.estimate.constants import fitted_constants
-from profiles.estimate.gpu_memory import available_bytes
-from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu
+from profiles.estimate.gpu_memory import memory_excess
+from profiles.estimate.hardware import GIB, GPU_BY_NAME, Gpu, find_gpu, unmeasured
 from profiles.estimate.iteration_time import flops_per_s
 from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import Estimate, LayoutRequest, best
@@ -71,8 +72,19 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--stack",
         choices=list(STACK_BY_NAME),
         default=CORE.name,
-        help="training software: core (Megatron-Core since 2024, the default), classic (2022), ptd"
-        " or deepspeed (2021)",
+        help="training software: core (Megatron-Core since 2024, the default), core-fsdp (the same with"
+        " FSDP), fsdp or hsdp (PyTorch), classic (2022), ptd or deepspeed (2021)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("bf16", "fp8"),
+        default="bf16",
+        help="of the layers' matrix products (default bf16)",
+    )
+    parser.add_argument(
+        "--context-parallel",
+        metavar="N",
+        help="GPUs that divide the tokens of each sample (default 1); they are part of the workers",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -93,17 +105,23 @@ def run(arguments: argparse.Namespace) -> int:
         given = arguments.workers
         wanted = _DEFAULT_WORKERS if given is None else sizes("--workers", given)
         global_batch = _global_batch(arguments.global_batch, shape)
+        stack = STACK_BY_NAME[arguments.stack]
+        cp = _context_parallel(arguments, shape, stack)
+        is_fp8 = _is_fp8(arguments.precision, gpu)
         check_output(arguments.output)
     except RecordError as error:
         return refuse("unicron profile", str(error))
-    stack = STACK_BY_NAME[arguments.stack]
+    machine = GpuSpeed(gpu, fitted_constants(), is_fp8=is_fp8)
     answer = {
         "model": arguments.model,
         "hardware": gpu.name,
         "stack": stack.name,
+        "precision": arguments.precision,
+        "context_parallel": cp,
+        "unmeasured": unmeasured(gpu, is_fp8=is_fp8, cp=cp),
         "global_batch": global_batch,
         "seq": shape.seq,
-        **estimate(shape, gpu, stack, wanted, global_batch),
+        **estimate(shape, machine, stack, wanted, LayoutRequest(0, global_batch, cp=cp)),
     }
     if arguments.json:
         sys.stdout.write(f"{json.dumps(answer)}\n")
@@ -124,30 +142,33 @@ def _write(answer: dict[str, Any], path: Path) -> int:
 
 
 def estimate(
-    shape: DecoderShape, gpu: Gpu, stack: Stack, wanted: tuple[int, ...], global_batch: int
+    shape: DecoderShape,
+    machine: GpuSpeed,
+    stack: Stack,
+    wanted: tuple[int, ...],
+    request: LayoutRequest,
 ) -> dict[str, Any]:
     """Return throughput and layout of each usable size, and for each other size the reason."""
-    machine = GpuSpeed(gpu, fitted_constants())
     throughput: dict[str, float] = {}
     layouts: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for workers in wanted:
-        found = best(shape, LayoutRequest(workers, global_batch), stack, machine)
+        if workers % request.cp:
+            left_out[str(workers)] = f"not a multiple of {request.cp}, the context-parallel size"
+            continue
+        found = best(shape, replace(request, workers=workers), stack, machine)
         if found is None:
             left_out[str(workers)] = "every layout has more replicas than the batch has samples"
         elif not found.fits:
-            left_out[str(workers)] = (
-                f"needs at least {found.needed_bytes / GIB:.0f} GiB per GPU, of which"
-                f" {available_bytes(gpu) / GIB:.0f} GiB are usable"
-            )
+            left_out[str(workers)] = memory_excess(found.needed_bytes, machine.gpu)
         else:
-            rate = flops_per_s(shape, global_batch, found.iteration_s)
+            rate = flops_per_s(shape, request.global_batch, found.iteration_s)
             throughput[str(workers)] = rate
-            layouts.append(_layout(found, workers, rate))
+            layouts.append(_layout(found, workers, rate, stack))
     return {"throughput": throughput, "layouts": layouts, "left_out": left_out}
 
 
-def _layout(found: Estimate, workers: int, rate: float) -> dict[str, Any]:
+def _layout(found: Estimate, workers: int, rate: float, stack: Stack) -> dict[str, Any]:
     setup = found.setup
     return {
         "workers": workers,
@@ -157,11 +178,12 @@ def _layout(found: Estimate, workers: int, rate: float) -> dict[str, Any]:
         "tp": setup.layout.tp,
         "pp": setup.layout.pp,
         "dp": setup.layout.dp,
+        "cp": setup.cp,
         "virtual_stages": setup.virtual,
         "micro_batch": setup.micro_batch,
         "recompute": setup.recompute.value,
         "recompute_layers": setup.recompute_layers,
-        "distributed_optimizer": setup.sharded,
+        "distributed_optimizer": setup.sharded or stack.fully_sharded,
         "memory_gib": found.needed_bytes / GIB,
     }
 
@@ -176,6 +198,30 @@ def _gpu(name: str) -> Gpu:
     if gpu is None:
         raise RecordError(f"--hardware {name!r:.80}: unknown GPU; known: {', '.join(GPU_BY_NAME)}")
     return gpu
+
+
+def _is_fp8(precision: str, gpu: Gpu) -> bool:
+    if precision == "fp8" and not gpu.has_fp8:
+        raise RecordError(f"--precision fp8: {gpu.name} has no fp8; use bf16")
+    return precision == "fp8"
+
+
+def _context_parallel(arguments: argparse.Namespace, shape: DecoderShape, stack: Stack) -> int:
+    option = "--context-parallel"
+    if arguments.context_parallel is None:
+        return 1
+    cp = count(option, arguments.context_parallel, 1024)
+    if cp > 1 and not stack.flash:
+        raise RecordError(
+            f"{option} {cp}: the stack {stack.name} has none; use --stack {CORE.name}"
+        )
+    if shape.seq % (2 * cp) and cp > 1:
+        raise RecordError(f"{option} {cp}: {shape.seq} tokens are not a multiple of {2 * cp}")
+    if cp > 1 and arguments.output is not None:
+        raise RecordError(
+            f"--output: a table's layouts are tp x pp x dp; leave it out, or {option}"
+        )
+    return cp
 
 
 def _global_batch(text: str | None, shape: DecoderShape) -> int:
@@ -210,3 +256,6 @@ def _print(answer: dict[str, Any]) -> None:
         f"estimated, not measured: {answer['model']} on {answer['hardware']}, {answer['global_batch']}"
         f" samples of {answer['seq']} tokens per iteration; docs/profiles.md gives the usual error"
     )
+    if answer["unmeasured"]:
+        names = ", ".join(answer["unmeasured"])
+        console.print(f"not measured, from data sheets alone: {names}; expect larger errors")

@@ -18,6 +18,11 @@ _WEIGHT_AND_GRADIENT: Final = 6.0
 """Bytes of a parameter: two of bf16, four of the gradient in fp32."""
 _OPTIMIZER: Final = 12.0
 """Bytes of a parameter: fp32 copy and two moments of Adam."""
+_EAGER_STATE: Final = 16.0
+"""Bytes of a parameter under PyTorch's FSDP: weight, gradient and two moments in fp32; weights in
+bf16 exist only while a layer works."""
+_SELECTIVE_EAGER: Final = 0.5
+"""Share of a layer's activations that PyTorch's selective recomputation keeps."""
 _LOGITS: Final = 8.0
 """Bytes of one logit: bf16, its fp32 copy, and the gradient in bf16."""
 
@@ -41,7 +46,9 @@ def input_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> floa
     return 2.0 * setup.tokens(shape) * shape.hidden / whole
 
 
-def layer_activation_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Stack) -> float:
+def layer_activation_bytes(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, *, is_fp8: bool = False
+) -> float:
     """Return the bytes that a layer keeps of a micro-batch without full recomputation."""
     elements = setup.tokens(shape) * shape.hidden
     tp = setup.layout.tp
@@ -51,35 +58,64 @@ def layer_activation_bytes(shape: DecoderShape, setup: TrainingSetup, stack: Sta
     # sequence parallelism; queries, keys, values and the feed-forward's middle are always divided.
     shared = 4 + 2 + 2 + 1 + 1
     divided = 2 + 4 * shape.kv_share + 2 + ffn * (6 if shape.gated else 4)
+    if is_fp8:  # one byte less of the inputs of both blocks, and of the second product's
+        shared, divided = shared - 2, divided - ffn
     square = 5.0 * shape.heads * shape.seq / shape.hidden
     if stack.flash or setup.recompute is Recompute.SELECTIVE:
         square = 0.0
-    return elements * (shared / whole + (divided + square) / tp)
+    kept = _SELECTIVE_EAGER if setup.recompute is Recompute.SELECTIVE and stack.eager else 1.0
+    return elements * kept * (shared / whole + (divided + square) / tp)
 
 
 def needed_bytes(
-    shape: DecoderShape, setup: TrainingSetup, stack: Stack, num_micro_batches: int
+    shape: DecoderShape,
+    setup: TrainingSetup,
+    stack: Stack,
+    num_micro_batches: int,
+    *,
+    is_fp8: bool = False,
 ) -> float:
     """Return the memory that the fullest GPU needs, bytes."""
     layout = setup.layout
-    shards = layout.dp if setup.sharded else 1
-    state = stage_parameters(shape, setup) * (_WEIGHT_AND_GRADIENT + _OPTIMIZER / shards)
+    shards = setup.state_shards(stack)
+    if stack.fully_sharded:
+        each = _EAGER_STATE if stack.eager else _WEIGHT_AND_GRADIENT + _OPTIMIZER
+        state = stage_parameters(shape, setup) * each / shards
+        # The layer at work and the one that is fetched meanwhile are whole.
+        state += 2 * _WEIGHT_AND_GRADIENT * shape.layer_weights / layout.tp
+    else:
+        state = stage_parameters(shape, setup) * (_WEIGHT_AND_GRADIENT + _OPTIMIZER / shards)
     layers = stage_layers(shape.layers, layout.pp, setup.virtual)
     in_flight = float(layout.pp)
     if setup.virtual > 1:
         in_flight *= 1 + (layout.pp - 1) / (layout.pp * setup.virtual)
     in_flight = min(in_flight, num_micro_batches)
-    recomputed = setup.recomputed(layers)
-    whole = layer_activation_bytes(shape, setup, stack)
+    recomputed, offloaded = setup.recomputed(layers), setup.offloaded(layers)
+    whole = layer_activation_bytes(shape, setup, stack, is_fp8=is_fp8)
     kept = in_flight * (
-        (layers - recomputed) * whole + recomputed * input_bytes(shape, setup, stack)
+        (layers - recomputed - offloaded) * whole + recomputed * input_bytes(shape, setup, stack)
     )
-    if recomputed:
-        kept += whole  # of the layer that is being computed again
+    at_work = 0.0
+    if recomputed or offloaded:
+        at_work = whole  # the layer that is being computed again, or is on its way
     logits = _LOGITS * setup.tokens(shape) * shape.vocab / layout.tp if layout.pp == 1 else 0.0
-    return state + kept + logits
+    return state + kept + max(at_work, logits)  # logits are freed before the first layer works
+
+
+def offloaded_bytes(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, *, is_fp8: bool = False
+) -> float:
+    """Return what a stage's GPU keeps in the host's memory of one micro-batch, bytes."""
+    layers = setup.offloaded(stage_layers(shape.layers, setup.layout.pp, setup.virtual))
+    return layers * layer_activation_bytes(shape, setup, stack, is_fp8=is_fp8)
 
 
 def available_bytes(gpu: Gpu) -> float:
     """Return the memory that a training process can fill, bytes."""
     return gpu.memory_bytes - _RESERVED
+
+
+def memory_excess(needed: float, gpu: Gpu) -> str:
+    """Return the words for a setup that does not fit into memory."""
+    usable = available_bytes(gpu) / GIB
+    return f"needs at least {needed / GIB:.0f} GiB per GPU, of which {usable:.0f} GiB are usable"

@@ -8,17 +8,22 @@ the optimizer steps, and sharded weights are gathered.
 import math
 from typing import Final
 
-from profiles.estimate.gpu_memory import stage_layers, stage_parameters
+from profiles.estimate.gpu_memory import (
+    offloaded_bytes,
+    stage_layers,
+    stage_parameters,
+)
 from profiles.estimate.layer import GpuSpeed
+from profiles.estimate.replica_exchange import exchange_s
 from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 
-_HOP_S: Final = 1e-3
-"""What a micro-batch loses at each virtual stage: latency, and stages that are not in step."""
 _ADAM_BYTES: Final = 30.0
 """Of a parameter: a gradient, the fp32 weight and two moments are read, all but the gradient
 written, and the weight once more in bf16."""
-_WEIGHT_BYTES: Final = 2.0
+_SELECTIVE_EAGER: Final = 0.5
+"""Share of the products and elementwise work that PyTorch's selective recomputation repeats: it
+keeps attention and every other product (torchtitan, activation checkpointing mode "op")."""
 
 
 def iteration_s(
@@ -28,17 +33,13 @@ def iteration_s(
     constants = gpu_speed.constants
     num_micro_batches = setup.num_micro_batches(global_batch)
     seconds = _pipeline_s(shape, setup, stack, gpu_speed, num_micro_batches)
-    num_nodes = max(setup.layout.num_workers / gpu_speed.gpu.node_gpus, 1.0)
+    num_nodes = max(setup.num_workers / gpu_speed.gpu.node_gpus, 1.0)
     seconds *= 1 + constants.straggle * math.log2(num_nodes)
     if stack.is_deepspeed:
         seconds *= constants.deepspeed
-    exchange = _exchange_s(shape, setup, stack, gpu_speed)
-    if stack.overlaps:
-        # Gradients leave beside the last micro-batch's backward pass, weights come beside the next
-        # iteration's first forward pass: one micro-batch is all there is to hide behind.
-        exchange -= min(constants.hidden_data * exchange, seconds / num_micro_batches)
-    shards = setup.layout.dp if setup.sharded else 1
-    step = gpu_speed.sweep_s(_ADAM_BYTES * stage_parameters(shape, setup) / shards)
+    exchange = exchange_s(shape, setup, stack, gpu_speed, seconds, num_micro_batches)
+    held = stage_parameters(shape, setup) / setup.state_shards(stack)
+    step = gpu_speed.sweep_s(_ADAM_BYTES * held)
     return seconds + exchange + step + constants.fixed_s
 
 
@@ -57,8 +58,11 @@ def _pipeline_s(
     pp = setup.layout.pp
     time = gpu_speed.layer(shape, setup, stack)
     layer = time.forward_s + time.backward_s + 2 * time.collective_s
-    if setup.recompute is Recompute.SELECTIVE and not stack.flash:
-        layer += time.attention_s
+    if setup.recompute is Recompute.SELECTIVE:
+        if stack.eager:
+            layer += _SELECTIVE_EAGER * (time.forward_s - time.attention_s)
+        elif not stack.flash:
+            layer += time.attention_s
     if stack.is_deepspeed:
         layer += gpu_speed.constants.deepspeed_layer_s
     again = time.forward_s + time.collective_s
@@ -71,8 +75,19 @@ def _pipeline_s(
     last = max(0, shape.layers - (pp - 1) * fullest)
     hop = _hop_s(shape, setup, stack, gpu_speed)
     slowest = max(stage_s(fullest), stage_s(last) + gpu_speed.output_s(shape, setup)) + hop
+    slowest += _offload_s(shape, setup, stack, gpu_speed, fullest * layer)
     ordinary = stage_s(shape.layers / pp) + hop
     return num_micro_batches * slowest + (pp - 1) * ordinary / setup.virtual
+
+
+def _offload_s(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: GpuSpeed, compute_s: float
+) -> float:
+    """Return what a stage waits for activations on their way to the host and back."""
+    num_bytes = offloaded_bytes(shape, setup, stack, is_fp8=gpu_speed.is_fp8)
+    rate = gpu_speed.gpu.host_bytes_per_s
+    # Without such a link nothing is offloaded unless a point says so: then at the network's rate.
+    return max(0.0, 2 * num_bytes / (rate or gpu_speed.net_bytes_per_s) - compute_s)
 
 
 def _hop_s(shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: GpuSpeed) -> float:
@@ -82,21 +97,4 @@ def _hop_s(shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: G
     # Each rank of a tensor-parallel group sends its share, forward and backward.
     num_bytes = 2 * 2 * setup.tokens(shape) * shape.hidden / setup.layout.tp
     sending = gpu_speed.exposed(num_bytes / gpu_speed.net_bytes_per_s, stack)
-    return setup.virtual * (sending + _HOP_S)
-
-
-def _exchange_s(
-    shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: GpuSpeed
-) -> float:
-    """Return the seconds of reducing gradients and gathering weights, nothing hidden."""
-    layout, gpu = setup.layout, gpu_speed.gpu
-    if layout.dp == 1:
-        return 0.0
-    gathered = _WEIGHT_BYTES if setup.sharded else stack.gradient_bytes
-    num_bytes = stage_parameters(shape, setup) * (stack.gradient_bytes + gathered)
-    rate = gpu_speed.link_bytes_per_s
-    if layout.num_workers > gpu.node_gpus:
-        # Replicas in one node share the adapters of all of them.
-        num_inside = max(1, min(layout.dp, gpu.node_gpus // layout.tp))
-        rate = min(rate, gpu_speed.net_bytes_per_s * num_inside)
-    return num_bytes * (layout.dp - 1) / layout.dp / rate
+    return setup.virtual * (sending + gpu_speed.constants.hop_s)

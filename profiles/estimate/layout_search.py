@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiles.estimate.gpu_memory import available_bytes, needed_bytes, stage_layers
+from profiles.estimate.gpu_memory import (
+    available_bytes,
+    needed_bytes,
+    offloaded_bytes,
+    stage_layers,
+)
 from profiles.estimate.iteration_time import iteration_s
 from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.shape import DecoderShape
@@ -17,6 +22,7 @@ from profiles.estimate.training_setup import Recompute, Stack, TrainingSetup
 from profiles.layout import Layout
 
 _MICRO_BATCHES: Final = (1, 2, 4, 8, 16)
+_LIMITED: Final = (Recompute.FULL, Recompute.OFFLOAD)
 _TENSOR_SIZES: Final = (1, 2, 4, 8)
 """Megatron's usual ones; larger groups than a node are never the best."""
 
@@ -33,6 +39,7 @@ class LayoutRequest:
     micro_batch: int | None = None
     recompute: Recompute | None = None
     sharded: bool | None = None
+    cp: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +70,19 @@ def best(
     limit = available_bytes(gpu_speed.gpu)
     fastest: Estimate | None = None
     smallest: tuple[float, TrainingSetup] | None = None
-    for tried in setups(shape, request, stack):
+    for tried in setups(shape, request, stack, offloads=gpu_speed.gpu.host_bytes_per_s > 0):
         count = tried.num_micro_batches(request.global_batch)
-        needed = needed_bytes(shape, tried, stack, count)
+        needed = needed_bytes(shape, tried, stack, count, is_fp8=gpu_speed.is_fp8)
         if needed > limit:
             if smallest is None or needed < smallest[0]:
                 smallest = needed, tried
             continue
         setup = tried
-        if tried.recompute is Recompute.FULL and request.recompute is None:
-            setup = _with_fewest_recomputed(shape, tried, stack, count, limit)
-            needed = needed_bytes(shape, setup, stack, count)
+        if tried.recompute in _LIMITED and request.recompute is None:
+            setup = _with_fewest_recomputed(shape, tried, stack, count, gpu_speed)
+            needed = needed_bytes(shape, setup, stack, count, is_fp8=gpu_speed.is_fp8)
+        if _exceeds_host(shape, setup, stack, gpu_speed) and request.recompute is None:
+            continue
         seconds = iteration_s(shape, setup, stack, gpu_speed, request.global_batch)
         if fastest is None or seconds < fastest.iteration_s:
             fastest = Estimate(setup, seconds, needed, fits=True)
@@ -83,45 +92,74 @@ def best(
     return Estimate(smallest[1], seconds, smallest[0], fits=False)
 
 
-def setups(shape: DecoderShape, request: LayoutRequest, stack: Stack) -> Iterator[TrainingSetup]:
-    """Yield every way to train that the request and the stack allow."""
+def setups(
+    shape: DecoderShape, request: LayoutRequest, stack: Stack, *, offloads: bool = False
+) -> Iterator[TrainingSetup]:
+    """Yield every way to train that the request, the stack and the link to the host allow."""
     modes = [request.recompute] if request.recompute else list(Recompute)
     if stack.flash and not request.recompute:
         modes.remove(Recompute.SELECTIVE)  # flash attention computes its square again anyway
+    if not (offloads and stack.overlaps) and not request.recompute:
+        modes.remove(Recompute.OFFLOAD)
     for layout in layouts(shape, request):
         samples = -(-request.global_batch // layout.dp)
         sizes = [size for size in _MICRO_BATCHES if samples % size == 0]
-        shards = [True, False] if stack.shards_optimizer and layout.dp > 1 else [False]
+        shards = [True, False] if stack.shards_optimizer and layout.dp * request.cp > 1 else [False]
         for micro_batch in [request.micro_batch] if request.micro_batch else sizes:
             counts = _virtual_counts(shape, layout, -(-samples // micro_batch), stack.max_virtual)
             for virtual in [request.virtual] if request.virtual else counts:
                 for recompute in modes:
                     for sharded in shards if request.sharded is None else [request.sharded]:
-                        yield TrainingSetup(layout, virtual, micro_batch, recompute, sharded)
+                        yield TrainingSetup(
+                            layout, virtual, micro_batch, recompute, sharded, cp=request.cp
+                        )
 
 
 def layouts(shape: DecoderShape, request: LayoutRequest) -> Iterator[Layout]:
-    """Yield every layout of the request's workers, those with uneven stages included."""
+    """Yield every layout of the request's workers, those with uneven stages included.
+
+    A context group counts as one worker of a layout.
+    """
+    workers = max(1, request.workers // request.cp)
     if request.tp and request.pp:
-        yield Layout(request.tp, request.pp, max(1, request.workers // (request.tp * request.pp)))
+        yield Layout(request.tp, request.pp, max(1, workers // (request.tp * request.pp)))
         return
     for tp in [request.tp] if request.tp else _TENSOR_SIZES:
-        if not request.tp and (shape.heads % tp or request.workers % tp):
+        if not request.tp and (shape.heads % tp or workers % tp):
             continue
-        rest = max(1, request.workers // tp)
+        rest = max(1, workers // tp)
         for pp in [request.pp] if request.pp else range(1, min(shape.layers, rest) + 1):
             dp = max(1, rest // pp)
             if request.pp or (rest % pp == 0 and dp <= request.global_batch):
                 yield Layout(tp, pp, dp)
 
 
+def _exceeds_host(
+    shape: DecoderShape, setup: TrainingSetup, stack: Stack, gpu_speed: GpuSpeed
+) -> bool:
+    """Say whether what the stages offload of all micro-batches in flight exceeds the host."""
+    waiting = offloaded_bytes(shape, setup, stack, is_fp8=gpu_speed.is_fp8)
+    return waiting * setup.layout.pp > gpu_speed.gpu.host_bytes
+
+
 def _with_fewest_recomputed(
-    shape: DecoderShape, setup: TrainingSetup, stack: Stack, num_micro_batches: int, limit: float
+    shape: DecoderShape,
+    setup: TrainingSetup,
+    stack: Stack,
+    num_micro_batches: int,
+    gpu_speed: GpuSpeed,
 ) -> TrainingSetup:
-    """Return the setup with as few layers computed again as fit; all of them do."""
+    """Return the setup with as few layers computed again or offloaded as fit; all of them do."""
+    limit = available_bytes(gpu_speed.gpu)
     layers = stage_layers(shape.layers, setup.layout.pp, setup.virtual)
     one, every = (
-        needed_bytes(shape, replace(setup, recompute_layers=count), stack, num_micro_batches)
+        needed_bytes(
+            shape,
+            replace(setup, recompute_layers=count),
+            stack,
+            num_micro_batches,
+            is_fp8=gpu_speed.is_fp8,
+        )
         for count in (1, layers)
     )
     if one <= limit:

@@ -1,12 +1,12 @@
 """Published measurements as a file: one JSON object a line.
 
 The keys are those of ``profiles/data/throughput/published.jsonl``; its README explains them. A null
-is unknown. ``kv_heads``, ``ffn``, ``gated`` and ``virtual_stages`` may be added where a source
-states them.
+is unknown. ``kv_heads``, ``ffn``, ``gated``, ``virtual_stages``, ``cp`` and ``flops`` may be added
+where a source states them.
 """
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -44,12 +44,15 @@ class Point(Record):
         pp: Pipeline stages.
         dp: Replicas.
         virtual_stages: Virtual stages of each pipeline stage.
+        cp: Context-parallel size, beside ``dp``.
         micro_batch: Samples of a micro-batch.
         global_batch: Samples of an iteration.
-        recompute: none, selective or full.
+        recompute: none, selective, full or offload.
         precision: bf16, fp16 or fp8.
         framework: Software, as the source names it.
         series: Points of one source and software version.
+        flops: How the operations of ``model_tflops_per_gpu`` were counted: ``megatron`` (the whole
+            square of attention, the default) or ``causal`` (half of it).
         model_tflops_per_gpu: What was measured, 10^12 FLOP/s, recomputation not counted.
         source: Where it was published.
         not_stated: Keys that were inferred.
@@ -72,12 +75,14 @@ class Point(Record):
     pp: _Count | None = None
     dp: _Count | None = None
     virtual_stages: _Count | None = None
+    cp: _Count | None = None
     micro_batch: _Count | None = None
     global_batch: _Count | None = None
     recompute: _Mode | None = None
     precision: str | None = None
     framework: str | None = None
     series: str | None = None
+    flops: Literal["megatron", "causal"] | None = None
     model_tflops_per_gpu: _Number | None = None
     source: str | None = None
     not_stated: list[str] | None = None

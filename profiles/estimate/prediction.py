@@ -4,6 +4,7 @@ A point states part of the truth only. What is open is searched: the fastest tha
 What the software could do then follows from its name and its time (``stack_of``).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from profiles.estimate.constants import Constants
-from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu
+from profiles.estimate.gpu_memory import available_bytes, memory_excess, needed_bytes
+from profiles.estimate.hardware import GPU_BY_NAME, Gpu, find_gpu, unmeasured
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
 from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best
@@ -20,7 +22,10 @@ from profiles.estimate.shape import DecoderShape
 from profiles.estimate.training_setup import (
     CLASSIC,
     CORE,
+    CORE_FSDP,
     DEEPSPEED,
+    FSDP,
+    HSDP,
     PTD,
     Recompute,
     Stack,
@@ -29,6 +34,12 @@ from profiles.estimate.training_setup import (
 from profiles.layout import Layout
 from profiles.records import RecordError
 
+_SHARDING: Final = (
+    (re.compile(r"hsdp|hybrid.?shard"), HSDP),
+    (re.compile(r"fsdp|fully.?shard|torchtitan|llm-?foundry|composer|zero-?3"), FSDP),
+)
+_OLD: Final = re.compile(r"ptd|megatron-lm(?!.*core)|nemo megatron|fastertransformer")
+"""Software of before Megatron-Core. All other software is taken for today's, on an A100 too."""
 _PRECISIONS: Final = ("bf16", "fp16", "fp8")
 
 _KNOWN: Final[dict[str, dict[tuple[int, int, int], tuple[int, int, bool]]]] = {
@@ -74,13 +85,41 @@ class PredictionCase:
 
     @property
     def measured_flops_per_s(self) -> float | None:
-        """What all GPUs together were measured to achieve."""
+        """What all GPUs together were measured to achieve, by Megatron's count."""
         tflops = self.point.model_tflops_per_gpu
-        return None if tflops is None else tflops * 1e12 * self.request.workers
+        if tflops is None:
+            return None
+        return tflops * 1e12 * self.request.workers / self.counted_share
+
+    @property
+    def counted_share(self) -> float:
+        """Operations that the source counts over those that Megatron counts."""
+        if self.point.flops != "causal":
+            return 1.0
+        return self.shape.causal_flops_per_sample / self.shape.flops_per_sample
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Name what no published point has that the constants are fitted on."""
+        return unmeasured(self.gpu, is_fp8=self.is_fp8, cp=self.request.cp)
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether the layers' products are in fp8."""
+        return "fp8" in (self.point.precision or "").lower()
+
+    def misfit(self, setup: TrainingSetup, constants: Constants) -> str:
+        """Return why a setup does not fit: its memory, or too few samples."""
+        gpu_speed = self.gpu_speed(constants)
+        count = setup.num_micro_batches(self.request.global_batch)
+        needed = needed_bytes(self.shape, setup, self.stack, count, is_fp8=gpu_speed.is_fp8)
+        if needed <= available_bytes(self.gpu):
+            return "every layout has more replicas than the batch has samples"
+        return memory_excess(needed, self.gpu)
 
     def gpu_speed(self, constants: Constants) -> GpuSpeed:
         """Return the hardware with these constants."""
-        return GpuSpeed(self.gpu, constants, is_fp8="fp8" in (self.point.precision or "").lower())
+        return GpuSpeed(self.gpu, constants, is_fp8=self.is_fp8)
 
     def setup(self, constants: Constants) -> tuple[TrainingSetup, bool]:
         """Return the fastest way to train that the point leaves open, and whether it fits."""
@@ -99,9 +138,13 @@ class PredictionCase:
 def stack_of(gpu: Gpu, framework: str, precision: str, recompute: Recompute | None) -> Stack:
     """Return what the software of a published point could do."""
     name = framework.lower()
+    for pattern, stack in _SHARDING:
+        if pattern.search(name):
+            is_megatron = "core" in name or "megatron" in name or "nemo" in name
+            return CORE_FSDP if is_megatron and stack is FSDP else stack
     if "deepspeed" in name:
         return DEEPSPEED
-    if gpu.generation != "ampere" or "core" in name or "megascale" in name:
+    if gpu.generation != "ampere" or not _OLD.search(name):
         return CORE
     if "ptd" in name or ("fp16" in precision.lower() and recompute is Recompute.FULL):
         return PTD
@@ -125,6 +168,8 @@ def case_of(point: Point) -> PredictionCase | None:
         raise RecordError(
             f"gpu_type: {point.gpu_type!r:.80} is not known; known: {', '.join(GPU_BY_NAME)}"
         )
+    if "fp8" in (point.precision or "").lower() and not gpu.has_fp8:
+        raise RecordError(f"precision: {gpu.name} has no fp8")
     if point.precision is not None and not any(
         each in point.precision.lower() for each in _PRECISIONS
     ):
@@ -158,6 +203,7 @@ def _request_of(point: Point, stack: Stack, gpus: int, global_batch: int) -> Lay
         tp=point.tp,
         pp=point.pp,
         virtual=point.virtual_stages,
+        cp=point.cp or 1,
         micro_batch=point.micro_batch,
         recompute=point.recompute,
         sharded=True if stack is DEEPSPEED else None,

@@ -77,6 +77,11 @@ class DecoderShape:
         weights = self.layers * self.layer_weights + self.embedding_weights
         return 6.0 * self.seq * (weights + 2.0 * self.layers * self.seq * self.hidden)
 
+    @property
+    def causal_flops_per_sample(self) -> float:
+        """The same with the causal half of attention's square only, as Megatron-Bridge counts."""
+        return self.flops_per_sample - 6.0 * self.layers * self.seq**2 * self.hidden
+
     def with_sequence(self, seq: int) -> "DecoderShape":
         """Return the same model trained on samples of ``seq`` tokens."""
         return replace(self, seq=seq)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.estimate.constants import Constants
+from profiles.estimate.constants import Constants, published_points
 from profiles.estimate.gpu_memory import (
     available_bytes,
     input_bytes,
@@ -13,12 +13,26 @@ from profiles.estimate.gpu_memory import (
     stage_layers,
     stage_parameters,
 )
-from profiles.estimate.hardware import GPU_BY_NAME, find_gpu
+from profiles.estimate.hardware import GPU_BY_NAME, GPUS, find_gpu, unmeasured
 from profiles.estimate.iteration_time import flops_per_s, iteration_s
 from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best, layouts, setups
+from profiles.estimate.points import parse_points
+from profiles.estimate.prediction import stack_of
+from profiles.estimate.replica_exchange import exchange_s
 from profiles.estimate.shape import SHAPE_BY_NAME, gpt
-from profiles.estimate.training_setup import CLASSIC, CORE, PTD, Recompute, Stack, TrainingSetup
+from profiles.estimate.training_setup import (
+    CLASSIC,
+    CORE,
+    CORE_FSDP,
+    DEEPSPEED,
+    FSDP,
+    HSDP,
+    PTD,
+    Recompute,
+    Stack,
+    TrainingSetup,
+)
 from profiles.layout import Layout
 from profiles.model import ModelShape
 
@@ -26,8 +40,8 @@ GPT_175B = SHAPE_BY_NAME["gpt3-175b"]
 A100 = GPU_BY_NAME["a100-80g"]
 PERFECT = Constants(
     matmul_ampere=1.0, matmul_hopper=1.0, matmul_blackwell=1.0, link=1.0, hidden_tensor=0.5,
-    hidden_data=0.75, square_bytes=6.0, straggle=0.0, fixed_s=0.0, deepspeed=1.0,
-    deepspeed_layer_s=0.0,
+    hidden_data=0.75, hidden_sharded=0.0, memory=0.8, square_bytes=6.0, straggle=0.0, fixed_s=0.0,
+    fp8=2.0, eager=2.0, hop_s=1e-3, deepspeed=1.0, deepspeed_layer_s=0.0,
 )  # fmt: skip
 MACHINE = GpuSpeed(A100, PERFECT)
 
@@ -243,7 +257,9 @@ def test_a_named_layout_is_taken_as_it_is() -> None:
     [
         ("A100-80GB", "a100-80g"), ("A100-40GB", "a100-40g"), ("A100", "a100-80g"),
         ("NVIDIA H100 80GB HBM3", "h100-80g"), ("H100-80GB-SXM", "h100-80g"), ("H800", "h800-80g"),
-        ("H200", "h200-141g"), ("A100-SXM4-80GB", "a100-80g"), ("B200", "b200-180g"), ("GB200", "gb200-186g"), ("a800-80g", "a800-80g"),
+        ("H200", "h200-141g"), ("A100-SXM4-80GB", "a100-80g"), ("B200", "b200-180g"),
+        ("GB300", "gb300-288g"), ("B300", "b300-288g"), ("H20", "h20-96g"),
+        ("AMD Instinct MI300X", "mi300x-192g"), ("H100", "h100-80g"), ("H100-96GB", "h100-96g"), ("GB200", "gb200-186g"), ("a800-80g", "a800-80g"),
     ],
 )  # fmt: skip
 def test_hardware_is_found_by_published_names(published: str, name: str) -> None:
@@ -253,7 +269,8 @@ def test_hardware_is_found_by_published_names(published: str, name: str) -> None
 
 
 def test_other_hardware_is_not_guessed() -> None:
-    assert find_gpu("MI300X") is None
+    assert find_gpu("MI250X") is None
+    assert find_gpu("H200000") is None
     assert find_gpu("") is None
     assert find_gpu("A1000") is None
     assert find_gpu("GH200") is None
@@ -265,3 +282,145 @@ def test_a_slower_link_costs_throughput_where_tensors_are_divided() -> None:
     assert iteration_s(GPT_175B, setup, CORE, a800, 512) > iteration_s(
         GPT_175B, setup, CORE, MACHINE, 512
     )
+
+
+GPT_7B = SHAPE_BY_NAME["gpt3-7b"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "framework", "precision", "stack"),
+    [
+        ("a100-80g", "llm-foundry (PyTorch FSDP)", "bf16", FSDP),
+        ("a100-80g", "torchtitan", "bf16", FSDP),
+        ("a100-80g", "OLMo (HSDP)", "bf16", HSDP),
+        ("h100-80g", "Megatron-Bridge / Megatron-Core (FSDP)", "fp8", CORE_FSDP),
+        ("a100-80g", "NeMo / Megatron-Core", "bf16", CORE),
+        ("a100-80g", "", "bf16", CORE),
+        ("a100-80g", "Megatron-LM (Megatron-Core 0.9)", "bf16", CORE),
+        ("a100-80g", "NeMo Megatron", "bf16", CLASSIC),
+        ("a100-80g", "Megatron-LM PTD-P", "fp16", PTD),
+        ("a100-80g", "Megatron-DeepSpeed", "fp16", DEEPSPEED),
+        ("h100-80g", "Megatron-LM", "bf16", CORE),
+    ],
+)  # fmt: skip
+def test_software_follows_from_the_framework_on_any_gpu(
+    gpu: str, framework: str, precision: str, stack: Stack
+) -> None:
+    assert stack_of(GPU_BY_NAME[gpu], framework, precision, Recompute.FULL) == stack
+
+
+def test_fully_sharded_state_is_divided_over_all_replicas_or_over_a_node() -> None:
+    parameters = stage_parameters(GPT_7B, setup_of())
+    work = 2 * 6 * GPT_7B.layer_weights
+
+    def state(stack: Stack, dp: int) -> float:
+        setup = setup_of(dp=dp)
+        alone = needed_bytes(GPT_7B, setup_of(), stack, 1)
+        return parameters * (16 if stack.eager else 18) - (
+            alone - needed_bytes(GPT_7B, setup, stack, 1)
+        )
+
+    assert state(CORE_FSDP, 64) == pytest.approx(parameters * 18 / 64)
+    assert state(FSDP, 64) == pytest.approx(parameters * 16 / 64)
+    assert state(HSDP, 64) == pytest.approx(parameters * 16 / 8)
+    assert needed_bytes(GPT_7B, setup_of(), FSDP, 1) > parameters * 16 + work
+
+
+def test_fully_sharded_replicas_exchange_in_every_micro_batch() -> None:
+    parameters = stage_parameters(GPT_7B, setup_of())
+    once = parameters * (2 * 2 + 4) * 63 / 64 / (8 * 25e9 * 0.9)
+    for count in (1, 4):
+        found = exchange_s(GPT_7B, setup_of(dp=64), CORE_FSDP, MACHINE, 1.0, count)
+        assert found == pytest.approx(count * once)
+    inside = parameters * (2 * 2 + 4) * 7 / 8 / 300e9
+    between = 2 * 4 * parameters / 8 * 7 / 8 / (25e9 * 0.9)
+    found = exchange_s(GPT_7B, setup_of(dp=64), HSDP, MACHINE, 1.0, 4)
+    assert found == pytest.approx(4 * inside + between)
+
+
+def test_interleaved_stages_hide_more_of_the_exchange() -> None:
+    def exposed(virtual: int, compute_s: float = 0.6) -> float:
+        setup = setup_of(4, 6, 448, virtual=virtual, sharded=True)
+        return exchange_s(GPT_175B, setup, CORE, MACHINE, compute_s, 6)
+
+    whole = stage_parameters(GPT_175B, setup_of(4, 6)) * (4 + 2) * 447 / 448 / (2 * 25e9 * 0.9)
+    assert exposed(1) == pytest.approx(whole - 0.1)
+    assert exposed(2) == pytest.approx(whole - 6 * 0.1 / 2)
+    assert exposed(16) == pytest.approx(whole - 6 * 0.1 * 15 / 16)
+    assert exposed(16, 60.0) == pytest.approx(whole * (1 - 0.75))
+
+
+def test_fp8_doubles_products_but_not_what_memory_bounds() -> None:
+    h100 = GPU_BY_NAME["h100-80g"]
+    slow, fast = (GpuSpeed(h100, PERFECT, is_fp8=is_fp8) for is_fp8 in (False, True))
+
+    def gain(hidden: int) -> float:
+        shape = gpt(8, hidden, hidden // 128)
+        setup = setup_of(micro_batch=4)
+        return iteration_s(shape, setup, CORE, slow, 64) / iteration_s(shape, setup, CORE, fast, 64)
+
+    assert 1.0 < gain(2048) < gain(4096) < gain(12288) < 2.0
+
+
+def test_unfused_elementwise_work_costs_more_where_products_are_faster() -> None:
+    def cost(name: str) -> float:
+        machine = GpuSpeed(GPU_BY_NAME[name], PERFECT)
+        eager = replace(CORE, name="eager", eager=True)
+        times = [machine.layer(GPT_7B, setup_of(), stack).forward_s for stack in (eager, CORE)]
+        return times[0] / times[1]
+
+    assert 1.0 < cost("a100-80g") < cost("h100-80g")
+
+
+def test_context_parallelism_divides_tokens_and_state() -> None:
+    shape = SHAPE_BY_NAME["llama3-8b"].with_sequence(65536)
+    one, eight = setup_of(dp=8), setup_of(cp=8)
+    assert eight.num_workers == one.num_workers == 8
+    assert eight.tokens(shape) == 8192
+    kept = layer_activation_bytes(shape, one, CORE)
+    assert layer_activation_bytes(shape, eight, CORE) == pytest.approx(kept / 8)
+    # Eight samples: each replica alone takes one of them; a context group takes all in turn.
+    alone, group = (iteration_s(shape, each, CORE, MACHINE, 8) for each in (one, eight))
+    assert group == pytest.approx(alone, rel=0.1)
+
+
+def test_keys_and_values_of_a_context_group_wait_where_attention_is_short() -> None:
+    shape = gpt(4, 8192, 64, seq=4096)
+    slow = GpuSpeed(replace(A100, link_bytes_per_s=1e9), PERFECT)
+    waiting, hidden = (
+        machine.layer(shape, setup_of(cp=4), CORE).forward_s for machine in (slow, MACHINE)
+    )
+    ring = 3 * 2 * 2 * 1024 * 8192 / 1e9
+    attention = slow.layer(shape, setup_of(cp=4), CORE).attention_s
+    assert waiting - hidden == pytest.approx(ring, rel=0.05)
+    assert attention == pytest.approx(ring)
+
+
+def test_activations_wait_in_the_memory_of_a_host_with_a_fast_link_only() -> None:
+    shape, request = SHAPE_BY_NAME["llama3-70b"], LayoutRequest(64, 256, tp=1, pp=1, micro_batch=2)
+    for name, mode in (("gb200-186g", Recompute.OFFLOAD), ("b200-180g", Recompute.FULL)):
+        machine = GpuSpeed(GPU_BY_NAME[name], PERFECT, is_fp8=True)
+        found = best(shape, request, CORE_FSDP, machine)
+        assert found is not None
+        assert found.fits
+        assert found.setup.recompute is mode
+    tiny = replace(GPU_BY_NAME["gb200-186g"], host_bytes=1e9)
+    found = best(shape, request, CORE_FSDP, GpuSpeed(tiny, PERFECT, is_fp8=True))
+    assert found is not None
+    assert found.setup.recompute is Recompute.FULL
+
+
+def test_causal_operations_leave_out_half_of_the_square() -> None:
+    shape = SHAPE_BY_NAME["llama3-8b"]
+    square = 12 * shape.layers * shape.seq**2 * shape.hidden
+    assert shape.flops_per_sample - shape.causal_flops_per_sample == pytest.approx(square / 2)
+
+
+def test_what_no_point_has_is_named() -> None:
+    assert unmeasured(GPU_BY_NAME["h100-80g"], is_fp8=True) == []
+    assert unmeasured(GPU_BY_NAME["mi300x-192g"], is_fp8=True, cp=2) == [
+        "mi300x-192g", "fp8 on mi300x-192g", "context parallelism",
+    ]  # fmt: skip
+    points = parse_points(published_points(), "published.jsonl")
+    found = {gpu for point in points if (gpu := find_gpu(point.gpu_type or ""))}
+    assert found == {gpu for gpu in GPUS if gpu.measured}
