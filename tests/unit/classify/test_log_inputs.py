@@ -213,6 +213,17 @@ def test_a_log_of_zeros_is_an_error(tmp_path: Path) -> None:
         (b"\x04\x22\x4d\x18" + _LOG.encode(), "lz4 -d"),
         (struct.pack("<Q", 40) + b'{"weight":{"dtype":"F32"}}', "is a safetensors file"),
     ],
+    ids=[
+        "program",
+        "noise",
+        "tensor",
+        "packed noise",
+        "pickle",
+        "zip",
+        "journal",
+        "lz4",
+        "safetensors",
+    ],
 )
 def test_what_is_no_text_is_refused(
     content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -237,6 +248,7 @@ def test_what_is_no_text_is_refused(
         b"BZh is the beginning of a word\n",
         b"]\n",
     ],
+    ids=["latin-1", "shift-jis", "gb18030", "progress bar", "stray bytes", "BZh", "bracket"],
 )
 def test_text_with_odd_bytes_is_read_as_it_is(text: bytes, tmp_path: Path) -> None:
     log = tmp_path / "log"
