@@ -1,5 +1,5 @@
 """``unicron classify``: finds the faults in logs, with the catalogue of ``profiles.faults``.
 
-Begin with ``classify_cli``. ``specimens`` classifies single excerpts; ``explain_catalogue`` prints
-the catalogue.
+Begin with ``classify_cli``, then ``log_reading``. ``specimens`` classifies single
+excerpts; ``explain_catalogue`` prints the catalogue.
 """

@@ -1,4 +1,4 @@
-"""Prints findings, as text for people or as one JSON object."""
+"""Prints the findings of a file, as text for people or as one JSON object."""
 
 import json
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from profiles.faults.stream import Finding
+from profiles.records import on_one_line
 
 _MAX_EVIDENCE = 200
 
@@ -22,8 +23,13 @@ class FindingsReport(Protocol):
     def add(self, finding: Finding) -> None:
         """Print one finding."""
 
-    def end(self, num_lines: int) -> None:
-        """Finish the report on a log of ``num_lines`` lines."""
+    def end(self, num_lines: int, mistake: str) -> None:
+        """Finish the report.
+
+        Args:
+            num_lines: Lines that were read.
+            mistake: Why the log was not read to its end; empty if it was.
+        """
 
 
 class TextReport(FindingsReport):
@@ -31,7 +37,7 @@ class TextReport(FindingsReport):
 
     def __init__(self, write: Write, name: str) -> None:
         self._write = write
-        self._name = name
+        self._name = on_one_line(name)
         self._num_findings = 0
 
     @override
@@ -51,12 +57,42 @@ class TextReport(FindingsReport):
         )
 
     @override
-    def end(self, num_lines: int) -> None:
-        if num_lines == 0:
+    def end(self, num_lines: int, mistake: str) -> None:
+        found = counted(self._num_findings, "finding") if self._num_findings else "no findings"
+        lines = counted(num_lines, "line")
+        if mistake and num_lines:
+            self._write(f"{found} in {lines} of {self._name}; the rest was NOT READ\n")
+        elif mistake:
+            pass  # the error says all
+        elif num_lines == 0:
             self._write(f"{self._name} is empty: no findings\n")
-            return
-        found = _counted(self._num_findings, "finding") if self._num_findings else "no findings"
-        self._write(f"{found} in {_counted(num_lines, 'line')} of {self._name}\n")
+        else:
+            self._write(f"{found} in {lines} of {self._name}\n")
+
+
+class HeadedReport(FindingsReport):
+    """Prints the findings of one file of many below the file's name. A summary ends all of it."""
+
+    def __init__(self, write: Write, name: str) -> None:
+        self._write = write
+        self._name = on_one_line(name)
+        self._text = TextReport(write, name)
+        self._has_findings = False
+
+    @override
+    def begin(self) -> None:
+        pass  # a file without findings has only its row in the summary
+
+    @override
+    def add(self, finding: Finding) -> None:
+        if not self._has_findings:
+            self._has_findings = True
+            self._write(f"==> {self._name} <==\n")
+        self._text.add(finding)
+
+    @override
+    def end(self, num_lines: int, mistake: str) -> None:
+        pass  # the summary has the counts
 
 
 class JsonReport(FindingsReport):
@@ -77,8 +113,9 @@ class JsonReport(FindingsReport):
         self._num_findings += 1
 
     @override
-    def end(self, num_lines: int) -> None:
-        self._write(f'], "num_lines": {num_lines}}}\n')
+    def end(self, num_lines: int, mistake: str) -> None:
+        error = f', "error": {json.dumps(mistake)}' if mistake else ""
+        self._write(f'], "num_lines": {num_lines}{error}}}\n')
 
 
 def printable(text: str) -> str:
@@ -108,5 +145,6 @@ def _lines_of(finding: Finding) -> str:
     return f"lines {finding.first_line}-{finding.last_line}"
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural unless it is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -66,7 +66,7 @@ class FindingStream:
         if lines and self._is_in_line:
             self._take(self._matcher.read(self._num_lines, lines.pop(0)))
             self._is_in_line = False
-        if any(len(line) > _MAX_LINE_BYTES for line in lines):
+        if max(map(len, lines), default=0) > _MAX_LINE_BYTES:
             for line in lines:
                 self._read_long(line)
         else:

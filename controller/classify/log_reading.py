@@ -1,0 +1,127 @@
+"""Classifies the files of a command line one after another, and prints what was found.
+
+A file that can't be read is an error of its own: the others are still classified.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+
+from controller.classify.ctrl_c import CtrlC
+from controller.classify.file_summaries import FileSummary, write_summaries
+from controller.classify.findings_text import (
+    FindingsReport,
+    HeadedReport,
+    JsonReport,
+    TextReport,
+    Write,
+    counted,
+)
+from controller.classify.input_error import InputError
+from controller.classify.log_inputs import name_of, opened
+from controller.classify.log_paths import LogPath, logs_in
+from controller.classify.reading_progress import ReadingProgress
+from controller.clock import Clock
+from profiles.faults.stream import Finding, FindingStream
+from profiles.records import on_one_line
+
+_NOT_READ: Final = 2
+_INTERRUPTED: Final = 130
+
+
+def classify_logs(paths: Sequence[str], *, is_json: bool, clock: Clock, console: Console) -> int:
+    """Classify the files that ``paths`` name and return the exit code.
+
+    Args:
+        paths: Files, directories, or ``-``.
+        is_json: Whether to print JSON objects instead of text.
+        clock: The time, for the progress bar.
+        console: Where the progress bar is drawn.
+    """
+    logs = logs_in(paths)
+    is_summed_up = not is_json and (len(logs) > 1 or [log.path for log in logs] != list(paths))
+    summaries: list[FileSummary] = []
+    ctrl_c = CtrlC()
+    size = sum(log.size for log in logs)
+    with ctrl_c.watched():
+        with ReadingProgress(size, clock, console) as progress:
+            write = progress.above(sys.stdout.write)
+            for log in logs:
+                report = _report(write, log.path, is_json=is_json, is_summed_up=is_summed_up)
+                summaries.append(_LogReader(log, report, progress, ctrl_c).summary())
+                if ctrl_c.is_wanted:
+                    break
+        if is_summed_up:
+            write_summaries(summaries, len(logs), sys.stdout.write)
+        sys.stdout.flush()
+    if ctrl_c.is_wanted:
+        num_read = sum(not each.is_ended for each in summaries)
+        _say(f"interrupted: {num_read:,} of {counted(len(logs), 'file')} read to the end")
+        return _INTERRUPTED
+    return _NOT_READ if any(each.mistake for each in summaries) else 0
+
+
+def _report(write: Write, path: str, *, is_json: bool, is_summed_up: bool) -> FindingsReport:
+    if is_json:
+        return JsonReport(write, path)
+    return HeadedReport(write, name_of(path)) if is_summed_up else TextReport(write, name_of(path))
+
+
+def _say(message: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"unicron classify: {on_one_line(message)}\n")
+
+
+class _LogReader:
+    """Reads one file."""
+
+    def __init__(
+        self,
+        log: LogPath,
+        report: FindingsReport,
+        progress: ReadingProgress,
+        ctrl_c: CtrlC,
+    ) -> None:
+        self._log = log
+        self._report = report
+        self._progress = progress
+        self._ctrl_c = ctrl_c
+        self._stream = FindingStream()
+        self._summary = FileSummary(name_of(log.path))
+
+    def summary(self) -> FileSummary:
+        """Read the file, print its findings, and return its summary."""
+        summary = self._summary
+        self._progress.begin_file(summary.name)
+        self._report.begin()
+        try:
+            self._read()
+        except InputError as error:
+            summary.mistake = str(error)
+        except KeyboardInterrupt:
+            summary.is_ended = self._ctrl_c.is_wanted = True
+        self._add(self._stream.close())
+        summary.num_lines = self._stream.num_lines
+        self._report.end(summary.num_lines, "interrupted" if summary.is_ended else summary.mistake)
+        if summary.mistake:
+            self._progress.erase()
+            _say(summary.mistake)
+        return summary
+
+    def _read(self) -> None:
+        if self._log.mistake:
+            raise InputError(self._log.mistake)
+        self._ctrl_c.check()
+        with opened(
+            self._log.path, wait=self._ctrl_c.waiting, on_read=self._progress.advance
+        ) as text:
+            for chunk in text:
+                self._add(self._stream.feed(chunk))
+                self._ctrl_c.check()
+
+    def _add(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self._report.add(finding)
+            self._summary.add(finding)
