@@ -197,9 +197,9 @@ def _as_ranked(sign: Sign) -> Sign:
 
 
 def _without_survived(signs: list[Sign], num_lines_after: int) -> list[Sign]:
-    """Drop what the program has survived by the entry's own word, and exit codes of helpers.
+    """Drop what the program has survived, by what the entries say about that.
 
-    A process that ends before training has begun was no part of it if training then begins.
+    A process that ends before training has begun was a helper if training then begins.
     """
     progress = [sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS]
     launches = [sign.line for sign in signs if sign.entry.run == "launches"]
@@ -207,7 +207,7 @@ def _without_survived(signs: list[Sign], num_lines_after: int) -> list[Sign]:
 
     def is_survived(sign: Sign) -> bool:
         entry = sign.entry
-        if not entry.survived_by and entry.precedence is not Precedence.EXIT:
+        if not entry.survived_by:
             return False
         if (
             entry.survived_by == "output"
@@ -218,9 +218,7 @@ def _without_survived(signs: list[Sign], num_lines_after: int) -> list[Sign]:
         end = min((line for line in launches if line > sign.line), default=None)
         after = [line for line in progress if line > sign.line and (end is None or line < end)]
         is_start = bool(after) and len(after) == len(progress)
-        if not entry.survived_by:
-            return is_start
-        return is_start or len(after) >= _MIN_PROGRESS
+        return is_start or (entry.survived_by != "start" and len(after) >= _MIN_PROGRESS)
 
     return [sign for sign in signs if not is_survived(sign)]
 
