@@ -29,9 +29,9 @@ class Entry(BaseModel):
         relieves: Of a relief: the precedences that it takes back.
         direction: Of a relief: the side on which it takes lines back.
         reach: Of a relief: the number of lines it reaches.
-        survived_by: What after the line shows that the program survived it. ``start``: training that
-            begins only then; ``progress``: that too, and training that goes on; ``output``: these,
-            and any further output of the log. Empty: nothing does.
+        survived_by: What after the line shows that the program survived it. ``start``: the first
+            progress of training. ``progress``: any progress. ``output``: any progress, and many
+            further lines. Empty: nothing does.
         yields_to_earlier: Whether any fault before the line is the cause, whatever its precedence.
         run: What the line says about the run. What an end takes back, it takes back until the next
             run begins or is launched. Progress of a run that was launched after a fault says

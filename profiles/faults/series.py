@@ -47,14 +47,14 @@ _TIME: Final = re.compile(
 _STEP: Final = re.compile(r"\b(?:iteration|iter|step|global_step|epoch)\b[\"']?\W{0,3}\s*\d")
 _COUNTER: Final = re.compile(
     r"\b(?:iter(?:ation)?|(?:global[ _])?step|epoch)s?\b[\"']?\W{0,3}\d+\s*(?:/|of)\s*\d+\b(?![/:])"
-    r"|\bepoch\b\W{0,3}\d+\W{1,4}\d+/\d+\b"
+    r"|\bepoch\b\W{0,3}\d+\W{1,8}\d+/\d+\b"
     r"|\b(?:epoch|train\w*|step|iter\w*)\b.{0,200}\b(?:it/s|s/it)\b"
 )
 """A count of steps, with or without any other number of training."""
 _MLLOG: Final = ":::mllog"
 _MLLOG_PROGRESS: Final = re.compile(
     r'"key": "(?:run_start|block_|epoch_|eval_(?:start|stop|accuracy|loss)|train_loss|throughput'
-    r'|tracked_stats|save_model|samples_count)'
+    r"|tracked_stats|save_model|samples_count)"
 )
 """MLPerf logging: keys that are written while a run trains."""
 _NOT_A_NUMBER: Final = re.compile(r"([a-z][\w./-]*)[ :=|]{1,3}nan\b")
@@ -64,7 +64,7 @@ _NO_LOSS: Final = re.compile(
 """Names of numbers that say nothing about training, or are read by their own rules."""
 _ODD_IN_A_ROW: Final = 2
 _LABEL: Final = re.compile(r"\s*(\d{1,5}):\s")
-"""The process number that a launcher puts before each line. Other processes may run other programs."""
+"""The process number that a launcher puts before each line."""
 _MAX_LABELS: Final = 64
 _OF_ONE_STEP: Final = re.compile(r"\b(?:iter(?:ation)?|step|global_step|batch|it)s?\b|/it\b")
 """Stands in lines whose time is that of an iteration. Epochs and evaluations take their own."""
@@ -158,10 +158,7 @@ class _Numbers:
     def is_suspicious(self) -> bool:
         """Whether the last numbers were odd, so that none of the next may be missed."""
         return bool(
-            self._losses_off
-            or self._norms_off
-            or self._norms_not_finite
-            or self._others_not_finite
+            self._losses_off or self._norms_off or self._norms_not_finite or self._others_not_finite
         )
 
     def read(self, text: str) -> list[SeriesEvent]:
@@ -199,7 +196,9 @@ class _Numbers:
             return False
         names = {name for name in _NOT_A_NUMBER.findall(lowered) if not _NO_LOSS.search(name)}
         before = self._last_finite
-        if not any(re.search(rf"(?<![\w./-]){re.escape(n)}[ :=|]{{1,3}}[-+]?\d", before) for n in names):
+        if not any(
+            re.search(rf"(?<![\w./-]){re.escape(n)}[ :=|]{{1,3}}[-+]?\d", before) for n in names
+        ):
             return False
         self._others_not_finite += 1
         return self._others_not_finite >= _ODD_IN_A_ROW

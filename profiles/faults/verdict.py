@@ -22,7 +22,7 @@ from profiles.faults.status import Severity, Status
 _MIN_PROGRESS: Final = 2
 """Progress lines after which a warning about a socket counts as over."""
 _MIN_LINES_AFTER: Final = 40
-"""Lines after which a log has continued: a job that hangs repeats its complaint, and little else."""
+"""Lines after which a log has continued: a job that hangs repeats its complaint only."""
 _MAX_REPORTS: Final = 2
 """How often a hang is reported that may still be a slow start."""
 _MIN_ODD_NUMBERS: Final = 20
