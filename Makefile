@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: help install dev demo test thorough lint prose writers format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo test thorough lint prose writers accuracy format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -62,6 +62,9 @@ prose: $(VENV)/.dev ## Count sentences that are hard to read (ARGS="--list contr
 
 writers: $(VENV)/.dev ## List the module that writes each record of the state (ARGS="--writes")
 	@$(BIN)/python tools/record_writers.py $(ARGS)
+
+accuracy: $(VENV)/.dev ## Accuracy of unicron classify on labelled texts and logs (ARGS="FILE.jsonl --healthy LOG...")
+	@$(BIN)/python tools/classify_accuracy.py $(ARGS)
 
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .

@@ -29,6 +29,13 @@ class Entry(BaseModel):
         relieves: Of a relief: the precedences that it takes back.
         direction: Of a relief: the side on which it takes lines back.
         reach: Of a relief: the number of lines it reaches.
+        survived_by: What after the line shows that the program survived it. ``start``: the first
+            progress of training. ``progress``: any progress. ``output``: any progress, and many
+            further lines. Empty: nothing does.
+        yields_to_earlier: Whether any fault before the line is the cause, whatever its precedence.
+        run: What the line says about the run. What an end takes back, it takes back until the next
+            run begins or is launched. Progress of a run that was launched after a fault says
+            nothing about the fault; a run begins after its own start-up.
         source: Vendor document or public repository of the wording.
         response: The operator's first step; empty for the response of the status.
     """
@@ -46,6 +53,9 @@ class Entry(BaseModel):
     relieves: tuple[Precedence, ...] = ()
     direction: Literal["before", "after", "around"] = "before"
     reach: int = Field(default=0, ge=0)
+    survived_by: Literal["", "start", "progress", "output"] = ""
+    yields_to_earlier: bool = False
+    run: Literal["", "launches", "begins", "ends"] = ""
     source: str = Field(min_length=1)
     response: str = ""
 

@@ -25,7 +25,7 @@ _PIECE_BYTES: Final = 8192
 _PIECE_OVERLAP: Final = 512
 _DIGIT: Final = re.compile(r"\d")
 
-_MIN_NUMBERS: Final = 512
+_MIN_NUMBERS: Final = 2048
 """Progress lines that are read one and all before samples will do: they give the levels."""
 _SAMPLE: Final = 32
 """Of how many progress lines one is read then: what leaves its level and stays is still seen."""
@@ -120,7 +120,7 @@ class Matcher:
             for event in self._series.read(text):
                 entry = self._catalogue.entries[event]
                 # Most lines of most logs end here, so that this sign costs nothing.
-                found.append(Found(entry).in_line(number, "" if event == "progress" else text))
+                found.append(Found(entry).in_line(number, text if entry.names_fault else ""))
         return found
 
     def _is_due(self, number: int) -> bool:

@@ -10,9 +10,11 @@ from collections import deque
 from statistics import median
 from typing import Final, Literal
 
-SeriesEvent = Literal["loss-not-finite", "loss-left-level", "iteration-overdue", "progress"]
+SeriesEvent = Literal[
+    "loss-not-finite", "loss-left-level", "iteration-overdue", "progress", "steps-counted"
+]
 
-SERIES_WORDS: Final = ("loss", "norm", "iter", "step")
+SERIES_WORDS: Final = ("loss", "norm", "iter", "step", "epoch", "mllog")
 """One of these stands, in lower case, in every line that is read for its numbers."""
 ODD_WORDS: Final = ("nan", "inf")
 """One of these stands, in lower case, in every line with a number that is not finite."""
@@ -43,6 +45,29 @@ _TIME: Final = re.compile(
     r"|\|\s*)(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|sec|seconds|s/it|min)\b"
 )
 _STEP: Final = re.compile(r"\b(?:iteration|iter|step|global_step|epoch)\b[\"']?\W{0,3}\s*\d")
+_COUNTER: Final = re.compile(
+    r"\b(?:iter(?:ation)?|(?:global[ _])?step|epoch)s?\b[\"']?\W{0,3}\d+\s*(?:/|of)\s*\d+\b(?![/:])"
+    r"|\bepoch\b\W{0,3}\d+\W{1,8}\d+/\d+\b"
+    r"|\b(?:epoch|train\w*|step|iter\w*)\b.{0,200}\b(?:it/s|s/it)\b"
+)
+"""A count of steps, with or without any other number of training."""
+_MLLOG: Final = ":::mllog"
+_MLLOG_PROGRESS: Final = re.compile(
+    r'"key": "(?:run_start|block_|epoch_|eval_(?:start|stop|accuracy|loss)|train_loss|throughput'
+    r"|tracked_stats|save_model|samples_count)"
+)
+"""MLPerf logging: keys that are written while a run trains."""
+_NOT_A_NUMBER: Final = re.compile(r"([a-z][\w./-]*)[ :=|]{1,3}nan\b")
+_NO_LOSS: Final = re.compile(
+    r"loss|norm|val|eval|test|eta|time|mem|speed|throughput|samples|best|lr\b|rate\b|skip|nan"
+)
+"""Names of numbers that say nothing about training, or are read by their own rules."""
+_ODD_IN_A_ROW: Final = 2
+_LABEL: Final = re.compile(r"\s*(\d{1,5}):\s")
+"""The process number that a launcher puts before each line."""
+_MAX_LABELS: Final = 64
+_OF_ONE_STEP: Final = re.compile(r"\b(?:iter(?:ation)?|step|global_step|batch|it)s?\b|/it\b")
+"""Stands in lines whose time is that of an iteration. Epochs and evaluations take their own."""
 _SKIPPED: Final = re.compile(r"skipp(?:ed|ing)(?!\s*iterations:\s*0)|overflow", re.IGNORECASE)
 _SCALE_USED_UP: Final = re.compile(
     r"loss scale: 1\.0 \|.{0,80}number of skipped iterations:\s+[1-9]"
@@ -83,10 +108,41 @@ class _Level:
 
 
 class TrainingSeries:
-    """Follows the numbers of one log. Lines of several ranks may be mixed: they train alike.
+    """Follows the numbers of one log. Its memory does not grow with the log.
 
-    The memory it takes does not grow with the log.
+    Lines of several ranks may be mixed: they train alike. Only lines with a launcher's number are
+    followed for each number alone, since one launcher may start different programs.
     """
+
+    def __init__(self) -> None:
+        self._by_label: dict[str, _Numbers] = {"": _Numbers()}
+        self._is_suspicious: dict[str, bool] = {}
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the last numbers were odd, so that none of the next may be missed."""
+        return bool(self._is_suspicious)
+
+    def read(self, text: str) -> list[SeriesEvent]:
+        """Return what the numbers of one line say; empty if it is no progress line."""
+        found = _LABEL.match(text)
+        label = found[1] if found else ""
+        numbers = self._by_label.get(label)
+        if numbers is None:
+            if len(self._by_label) >= _MAX_LABELS:
+                numbers = self._by_label[""]
+            else:
+                numbers = self._by_label[label] = _Numbers()
+        events = numbers.read(text)
+        if numbers.is_suspicious:
+            self._is_suspicious[label] = True
+        else:
+            self._is_suspicious.pop(label, None)
+        return events
+
+
+class _Numbers:
+    """The numbers of one process, or of processes that train alike."""
 
     def __init__(self) -> None:
         self._losses = _Level(min_rise=_MIN_RISE)
@@ -95,31 +151,57 @@ class TrainingSeries:
         self._losses_off = 0
         self._norms_off = 0
         self._norms_not_finite = 0
+        self._last_finite = ""
+        self._others_not_finite = 0
 
     @property
     def is_suspicious(self) -> bool:
         """Whether the last numbers were odd, so that none of the next may be missed."""
-        return bool(self._losses_off or self._norms_off or self._norms_not_finite)
+        return bool(
+            self._losses_off or self._norms_off or self._norms_not_finite or self._others_not_finite
+        )
 
     def read(self, text: str) -> list[SeriesEvent]:
         """Return what the numbers of one line say; empty if it is no progress line."""
         lowered = text.lower()
         if _SCALE_USED_UP.search(lowered):
             return ["loss-not-finite"]
+        if _MLLOG in lowered:
+            return ["steps-counted"] if _MLLOG_PROGRESS.search(lowered) else []
+        is_lost = self._has_lost_a_number(lowered)
         loss, norm, time_s = _loss(lowered), _norm(lowered), _time_s(lowered)
+        if time_s is not None and "epoch" in lowered and not _OF_ONE_STEP.search(lowered):
+            time_s = None
         if loss is None and norm is None and (time_s is None or not _STEP.search(lowered)):
-            return []
-        events: list[SeriesEvent] = []
+            if is_lost:
+                return ["loss-not-finite"]
+            return ["steps-counted"] if _COUNTER.search(lowered) else []
+        events: list[SeriesEvent] = ["loss-not-finite"] if is_lost else []
         if norm is not None:
             self._norms_not_finite = 0 if math.isfinite(norm) else self._norms_not_finite + 1
         is_not_finite = loss is not None and not math.isfinite(loss)
         if (is_not_finite and not _SKIPPED.search(lowered)) or self._norms_not_finite >= 3:
-            events.append("loss-not-finite")
+            events = ["loss-not-finite"]
         if self._has_left_level(loss, norm):
             events.append("loss-left-level")
         if self._is_overdue(time_s) and not _EXPLAINED.search(lowered):
             events.append("iteration-overdue")
         return events or ["progress"]
+
+    def _has_lost_a_number(self, lowered: str) -> bool:
+        """Whether a number of any name has become NaN and stayed: losses have many names."""
+        if "nan" not in lowered:
+            self._last_finite = lowered
+            self._others_not_finite = 0
+            return False
+        names = {name for name in _NOT_A_NUMBER.findall(lowered) if not _NO_LOSS.search(name)}
+        before = self._last_finite
+        if not any(
+            re.search(rf"(?<![\w./-]){re.escape(n)}[ :=|]{{1,3}}[-+]?\d", before) for n in names
+        ):
+            return False
+        self._others_not_finite += 1
+        return self._others_not_finite >= _ODD_IN_A_ROW
 
     def _has_left_level(self, loss: float | None, norm: float | None) -> bool:
         if loss is not None and math.isfinite(loss):

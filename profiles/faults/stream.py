@@ -10,6 +10,7 @@ from typing import Final
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.line_matching import Matcher
+from profiles.faults.matching.readings import Found
 from profiles.faults.precedence import Precedence
 from profiles.faults.sign import Sign
 from profiles.faults.verdict import Verdict, decide
@@ -25,6 +26,12 @@ _MAX_CONTEXT: Final = 32
 _MAX_TRAILING_PROGRESS: Final = 4
 _PROGRESS_THAT_ENDS: Final = 40
 """Progress lines after which training has left a fault behind it."""
+_PROGRESS_OF_ANOTHER_RUN: Final = 100
+"""Progress lines after the end of a run that must be another run's."""
+_MAX_OPEN: Final = 8
+"""Findings that may wait for progress, which would refute them."""
+_MAX_WAIT_LINES: Final = 20_000
+"""How long they wait, if nothing else happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class FindingStream:
         self._num_lines = 0
         self._is_in_line = False
         self._incident = _Incident(self._catalogue)
+        self._open: deque[_Ended] = deque()
         self._findings: list[Finding] = []
 
     @property
@@ -83,7 +91,8 @@ class FindingStream:
         if self._rest:
             self._read_part(self._rest)
             self._rest = b""
-        self._end_incident()
+        self._end_incident(self._num_lines)
+        self._release(0)
         return self._taken()
 
     def _taken(self) -> list[Finding]:
@@ -108,13 +117,54 @@ class FindingStream:
                 self._incident.extend(sign)
                 continue
             if self._incident.is_over(sign.line):
-                self._end_incident()
+                self._end_incident(sign.line)
+            if sign.entry.run == "launches":
+                self._end_incident(sign.line)
+                self._release(0)
+            elif self._open:
+                self._show_open(sign)
             self._incident.add(sign)
 
-    def _end_incident(self) -> None:
-        finding, self._incident = self._incident.end()
-        if finding is not None:
-            self._findings.append(finding)
+    def _end_incident(self, line: int) -> None:
+        ended, self._incident = self._incident.end(line)
+        if ended is not None:
+            self._open.append(ended)
+            self._release(_MAX_OPEN)
+
+    def _show_open(self, sign: Sign) -> None:
+        """Show ``sign`` to the findings that wait for progress."""
+        is_late = sign.line - self._open[0].finding.last_line > _MAX_WAIT_LINES
+        if sign.entry.precedence is Precedence.PROGRESS:
+            self._open = deque(ended for ended in self._open if not ended.is_refuted_by(sign))
+        if self._open:
+            self._release(0 if is_late else _MAX_OPEN)
+
+    def _release(self, num_open: int) -> None:
+        """Give the findings that wait for nothing, in their order, and leave ``num_open`` open."""
+        while self._open and (len(self._open) > num_open or not self._open[0].may_be_refuted):
+            self._findings.append(self._open.popleft().finding)
+
+
+class _Ended:
+    """An incident that has ended with a finding. Progress may still refute it."""
+
+    def __init__(self, finding: Finding, signs: list[Sign], catalogue: Catalogue) -> None:
+        self.finding = finding
+        self._signs = signs
+        self._catalogue = catalogue
+        progress = Found(catalogue.entries["steps-counted"])
+        line = max(sign.line for sign in signs)
+        self.may_be_refuted = self._is_refuted([progress.in_line(line + n, "") for n in (1, 2)])
+
+    def is_refuted_by(self, progress: Sign) -> bool:
+        """Whether ``progress`` and what came before it show that there is no fault."""
+        if not self.may_be_refuted:
+            return False
+        self._signs.append(progress)
+        return self._is_refuted([])
+
+    def _is_refuted(self, more: list[Sign]) -> bool:
+        return not decide([*self._signs, *more], self._catalogue).status.is_fault
 
 
 class _Incident:
@@ -122,6 +172,8 @@ class _Incident:
 
     def __init__(self, catalogue: Catalogue, context: tuple[Sign, ...] = ()) -> None:
         self._catalogue = catalogue
+        self.run_end: Sign | None = None
+        self.num_progress_since_end = 0
         self._context: deque[Sign] = deque(context, maxlen=_MAX_CONTEXT)
         self._signs: list[Sign] = []
         self._counts: Counter[str] = Counter()
@@ -145,6 +197,7 @@ class _Incident:
 
     def add(self, sign: Sign) -> None:
         """Take a sign in; of an entry that repeats itself only the first ones."""
+        self._follow_run(sign)
         if not sign.entry.names_fault and not self._signs:
             if sign.entry.precedence is not Precedence.PROGRESS or not self._context_ends_in(sign):
                 self._context.append(sign)
@@ -156,8 +209,11 @@ class _Incident:
             return
         if sign.entry.names_fault:
             if not self._signs:
-                self._signs = [
-                    near for near in self._context if sign.line - near.line <= QUIET_LINES
+                self._signs = [] if self.run_end is None else [self.run_end]
+                self._signs += [
+                    near
+                    for near in self._context
+                    if sign.line - near.line <= QUIET_LINES and near.entry.run != "ends"
                 ]
                 self._first_line = sign.line
             self._last_line = sign.line
@@ -166,16 +222,32 @@ class _Incident:
         if self._counts[sign.entry.id] <= _MAX_SIGNS_PER_ENTRY:
             self._signs.append(sign)
 
+    def _follow_run(self, sign: Sign) -> None:
+        """Remember the end of a run until another run is there."""
+        if sign.entry.run == "ends":
+            self.run_end = sign
+            self.num_progress_since_end = 0
+        elif sign.entry.run:
+            self.run_end = None
+        elif self.run_end is not None and sign.entry.precedence is Precedence.PROGRESS:
+            self.num_progress_since_end += 1
+            if self.num_progress_since_end > _PROGRESS_OF_ANOTHER_RUN:
+                self.run_end = None
+
     def _context_ends_in(self, sign: Sign) -> bool:
         return bool(self._context) and self._context[-1].entry is sign.entry
 
-    def end(self) -> tuple[Finding | None, "_Incident"]:
-        """Return the finding, if there is one, and the incident that may follow."""
+    def end(self, line: int) -> tuple[_Ended | None, "_Incident"]:
+        """Return what ends before ``line`` with a finding, and the incident that may follow."""
         context = tuple(sign for sign in self._signs if not sign.entry.names_fault)
         follower = _Incident(self._catalogue, context or tuple(self._context))
+        follower.run_end = self.run_end
+        follower.num_progress_since_end = self.num_progress_since_end
         if not self._signs:
             return None, follower
-        verdict = decide(self._signs, self._catalogue)
+        num_lines_after = line - self._last_line
+        verdict = decide(self._signs, self._catalogue, num_lines_after=num_lines_after)
         if not verdict.status.is_fault:
             return None, follower
-        return Finding(self._first_line, self._last_line, verdict), follower
+        finding = Finding(self._first_line, self._last_line, verdict)
+        return _Ended(finding, self._signs, self._catalogue), follower

@@ -21,6 +21,12 @@ from profiles.faults.status import Severity, Status
 
 _MIN_PROGRESS: Final = 2
 """Progress lines after which a warning about a socket counts as over."""
+_MIN_LINES_AFTER: Final = 40
+"""Lines after which a log has continued: a job that hangs repeats its complaint only."""
+_MAX_REPORTS: Final = 2
+"""How often a hang is reported that may still be a slow start."""
+_MIN_ODD_NUMBERS: Final = 20
+"""Odd losses that are a fault although training recovered in the end."""
 _STORE_LEAD_S: Final = 30.0
 """How long before a collective's timeout a store must be gone to be its cause, seconds."""
 _TRANSIENT: Final = frozenset({Precedence.CONNECT, Precedence.RESET, Precedence.STORE})
@@ -54,13 +60,19 @@ class Verdict:
     response: str
 
 
-def decide(signs: Sequence[Sign], catalogue: Catalogue) -> Verdict:
+def decide(signs: Sequence[Sign], catalogue: Catalogue, *, num_lines_after: int = 0) -> Verdict:
     """Name the cause among ``signs``, which stand in the order of their lines.
 
     Equal signs always give the same verdict. Of signs that weigh the same the earliest decides.
+
+    Args:
+        signs: What the lines say.
+        catalogue: What is known.
+        num_lines_after: Lines that the log has after the last sign of a fault, as far as known.
     """
     combined = _combine(_relieve(signs), catalogue)
-    living = _after_recovered_numbers(_without_transients(combined))
+    outlived = _without_survived(combined, num_lines_after)
+    living = _after_recovered_numbers(_without_transients(outlived))
     if (flapping := flapping_links(living)) is not None:
         living = [*living, _as_ranked(flapping)]
     ranked = [sign for sign in living if sign.entry.precedence.is_ranked]
@@ -89,9 +101,16 @@ def is_earlier(first: Sign, second: Sign) -> bool:
 
 def _relieve(signs: Sequence[Sign]) -> list[Sign]:
     reaches: dict[Precedence, list[range]] = defaultdict(list)
+    starts = [sign.line for sign in signs if sign.entry.run in {"begins", "launches"}]
     for sign in signs:
+        if not sign.entry.relieves:
+            continue
+        reach = _reach(sign)
+        if sign.entry.run == "ends":
+            next_start = min((line for line in starts if line > sign.line), default=reach.stop)
+            reach = range(reach.start, min(reach.stop, next_start))
         for precedence in sign.entry.relieves:
-            reaches[precedence].append(_reach(sign))
+            reaches[precedence].append(reach)
     taken_back = {precedence: _joined(ranges) for precedence, ranges in reaches.items()}
     return [
         sign for sign in signs if not _is_in(taken_back.get(sign.entry.precedence, []), sign.line)
@@ -177,6 +196,33 @@ def _as_ranked(sign: Sign) -> Sign:
     return _replace_entry(sign, sign.entry.model_copy(update={"precedence": Precedence.LINK}))
 
 
+def _without_survived(signs: list[Sign], num_lines_after: int) -> list[Sign]:
+    """Drop what the program has survived, by what the entries say about that.
+
+    A process that ends before training has begun was a helper if training then begins.
+    """
+    progress = [sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS]
+    launches = [sign.line for sign in signs if sign.entry.run == "launches"]
+    reports = Counter(sign.entry.id for sign in signs)
+
+    def is_survived(sign: Sign) -> bool:
+        entry = sign.entry
+        if not entry.survived_by:
+            return False
+        if (
+            entry.survived_by == "output"
+            and num_lines_after >= _MIN_LINES_AFTER
+            and reports[entry.id] <= _MAX_REPORTS
+        ):
+            return True
+        end = min((line for line in launches if line > sign.line), default=None)
+        after = [line for line in progress if line > sign.line and (end is None or line < end)]
+        is_start = bool(after) and len(after) == len(progress)
+        return is_start or (entry.survived_by != "start" and len(after) >= _MIN_PROGRESS)
+
+    return [sign for sign in signs if not is_survived(sign)]
+
+
 def _without_transients(signs: list[Sign]) -> list[Sign]:
     """Drop signs that training survived: socket warnings, and exceptions that ended nothing."""
     progress = [sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS]
@@ -196,14 +242,19 @@ def _without_transients(signs: list[Sign]) -> list[Sign]:
 
 
 def _after_recovered_numbers(signs: list[Sign]) -> list[Sign]:
-    """Drop odd numbers of training after which the numbers are in order again."""
-    last_progress = max(
-        (sign.line for sign in signs if sign.entry.precedence is Precedence.PROGRESS), default=0
-    )
+    """Drop odd numbers of training after which the numbers are soon in order again."""
+    last_step, last_number = 0, 0
+    for sign in signs:
+        if sign.entry.precedence is Precedence.PROGRESS:
+            last_step = sign.line
+            last_number = sign.line if sign.entry.id == "progress" else last_number
+    counts = Counter(sign.entry.id for sign in signs)
     return [
         sign
         for sign in signs
-        if sign.entry.id not in _REVOCABLE_NUMBERS or sign.line > last_progress
+        if sign.entry.id not in _REVOCABLE_NUMBERS
+        or sign.line > (last_number if sign.entry.status == "nan_loss" else last_step)
+        or (sign.entry.status == "nan_loss" and counts[sign.entry.id] >= _MIN_ODD_NUMBERS)
     ]
 
 
@@ -225,7 +276,8 @@ def _without_late_deaths(ranked: list[Sign]) -> list[Sign]:
     return living or ranked
 
 
-def _root(ranked: Sequence[Sign]) -> Sign:
+def _root(signs: Sequence[Sign]) -> Sign:
+    ranked = _without_fate_sharing(signs)
     best = min(ranked, key=lambda sign: sign.entry.precedence.rank).entry.precedence
     root = _earliest([sign for sign in ranked if sign.entry.precedence is best])
     timeouts = [sign for sign in ranked if sign.entry.precedence is Precedence.TIMEOUT]
@@ -238,6 +290,15 @@ def _root(ranked: Sequence[Sign]) -> Sign:
     if best is Precedence.TIMEOUT and stores and _leads(_earliest(stores), timeout):
         return _earliest(stores)
     return root
+
+
+def _without_fate_sharing(ranked: Sequence[Sign]) -> Sequence[Sign]:
+    """Drop what yields to any earlier fault: who ends because others ended is no cause."""
+    causes = [sign for sign in ranked if not sign.entry.yields_to_earlier]
+    if not causes or len(causes) == len(ranked):
+        return ranked
+    first = _earliest(causes)
+    return [s for s in ranked if not s.entry.yields_to_earlier or is_earlier(s, first)]
 
 
 def _leads(store: Sign, timeout: Sign) -> bool:

@@ -150,3 +150,37 @@ def test_any_bytes_can_be_read(log: bytes) -> None:
 @given(text=st.text(max_size=300))
 def test_any_text_can_be_classified(text: str) -> None:
     assert classify_excerpt(text).status in default_statuses()
+
+
+_SUCCESS = b':::MLLOG {"event_type": "INTERVAL_END", "key": "run_stop", "metadata": {"status": "success"}}\n'
+_KEY_ERROR = b"Traceback (most recent call last):\nKeyError: 'x'\n"
+_STALL = (
+    b"W stall_inspector.cc:107] One or more tensors were submitted by subset of ranks and wait\n"
+)
+
+
+def test_the_end_of_a_run_excuses_its_teardown_but_not_the_next_run() -> None:
+    quiet = b"bye\n" * 300
+    assert _findings(_SUCCESS + quiet + _KEY_ERROR) == []
+    [finding] = _findings(_SUCCESS + b"Beginning trial 2 of 10\n" + _KEY_ERROR)
+    assert finding.verdict.line == 4
+    other_run = b"".join(b"step %d loss 2.1\n" % step for step in range(150))
+    [finding] = _findings(_SUCCESS + other_run + _KEY_ERROR)
+    assert finding.verdict.status == "other_software_error"
+
+
+def test_what_progress_would_refute_waits_for_it() -> None:
+    refused = b"[W socket.cpp:755] [c10d] connect to [n1]:29500 failed (errno: 111 - Connection refused)\n"
+    quiet = b"quiet\n" * 300
+    progress = b"iteration 1/10 | 2 s\niteration 2/10 | 2 s\n"
+    stream = FindingStream()
+    assert stream.feed(refused + quiet + progress) + stream.close() == []
+    assert [f.first_line for f in _findings(refused + quiet)] == [1]
+    assert [f.first_line for f in _findings(refused + quiet + _FAULT.encode())] == [1, 302]
+    assert len(_findings(refused + quiet + b"Beginning trial 2 of 2\n" + progress)) == 1
+
+
+def test_a_stall_that_is_reported_once_is_over_when_the_log_goes_on() -> None:
+    assert [f.verdict.status for f in _findings(_STALL)] == ["task_hang"]
+    assert _findings(_STALL + b"NCCL INFO Channel\n" * 60) == []
+    assert [f.verdict.status for f in _findings(_STALL * 3 + b"x\n" * 60)] == ["task_hang"]
