@@ -44,7 +44,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         f"{incident.cause.severity} {diagnosis.status}{where}: {incident.cause.reason}; action: {action}",
         status=str(diagnosis.status), severity=str(incident.cause.severity), task=incident.task,
         node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
-        fault_at=incident.cause.fault_at, detected_at=incident.detected_at,
+        fault_at=incident.cause.fault_at, detected_at=incident.detected_at, log=root.log,
     )  # fmt: skip
 
 

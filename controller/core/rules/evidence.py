@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
+from controller.core.rules.last_words import LastWords, plain, read_last_words
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
 from profiles.faults.catalogue import Catalogue, default_catalogue
@@ -72,6 +73,8 @@ _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """The place in a library's C++ source that raised: long, and of no value to operators."""
 
 _MAX_SUMMARY_CHARS: Final = 400
+_MAX_TYPE_CHARS: Final = 100
+_MAX_PATH_CHARS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Evidence:
         summary: One line for operators.
         named: Status that its words name; None if the kind determines the status.
         detail: Traceback, stacks or log lines, for a closer look.
+        log: Path of the rank's log on its node; empty if it is not known.
+        words: What its log or exception says, on one printable line; empty if nothing.
     """
 
     kind: EvidenceKind
@@ -99,6 +104,8 @@ class Evidence:
     summary: str
     named: Status | None = None
     detail: str = ""
+    log: str = ""
+    words: str = ""
 
     @property
     def status(self) -> Status:
@@ -131,19 +138,26 @@ def evidence_of(
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
     status: Status | None = None
-    detail = ""
+    words = ""
     match observation:
         case RankExited():
-            kind, summary = "exit", f"{who} {_ending(observation)}"
-            status = _named_at_exit(observation, catalogue, is_command=is_command)
-            detail = observation.stderr_tail
+            kind, summary, detail = "exit", f"{who} {_ending(observation)}", observation.stderr_tail
+            if (last := _last_words(observation, catalogue)) is not None:
+                status = _named_at_exit(observation, last.status, is_command=is_command)
+                summary, words = summary + last.sentence, last.line or last.end
         case RankRaised():
             kind, status = _kind_of(observation), _named(observation, catalogue)
             detail = observation.traceback
-            first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
-            summary = f"{who} raised {observation.exception_type}: {first_line}"
+            message = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
+            words = f"{plain(observation.exception_type, _MAX_TYPE_CHARS)}: {plain(message, 400)}"
+            summary = f"{who} raised {words}"
         case LaunchFailed():
-            kind, summary = "launch", f"{who} could not be started: {observation.reason}"
+            kind, detail = "launch", observation.stderr_tail
+            words = plain(observation.reason)
+            summary = f"{who} could not be started: {words}"
+            if detail:
+                last = read_last_words(detail, catalogue)
+                summary, words = summary + last.sentence, last.line or last.end
         case _:
             assert_never(observation)
     return Evidence(
@@ -156,7 +170,16 @@ def evidence_of(
         summary=summary[:_MAX_SUMMARY_CHARS],
         named=status,
         detail=detail,
+        log=plain(observation.log, _MAX_PATH_CHARS),
+        words=words,
     )
+
+
+def _last_words(exited: RankExited, catalogue: Catalogue | None) -> LastWords | None:
+    """Return the last words of a process; None if its end left no time for any."""
+    if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
+        return None
+    return read_last_words(exited.stderr_tail, catalogue)
 
 
 def _kind_of(raised: RankRaised) -> EvidenceKind:
@@ -181,19 +204,13 @@ def _named(raised: RankRaised, catalogue: Catalogue | None) -> Status:
     return status
 
 
-def _named_at_exit(
-    exited: RankExited, catalogue: Catalogue | None, *, is_command: bool
-) -> Status | None:
+def _named_at_exit(exited: RankExited, status: Status, *, is_command: bool) -> Status | None:
     """Return the status that the last words of a process name; None if they explain nothing.
 
-    A signal that can't be caught leaves no last words. A command ends when its connections fail,
-    and so does any process that NCCL's watchdog aborts. A rank of Unicron's own survives failed
-    connections. If it reports one and dies later, the report is about an older fault and explains
-    no exit.
+    A command ends when its connections fail, and so does any process that NCCL's watchdog aborts. A
+    rank of Unicron's own survives failed connections. If it reports one and dies later, the report
+    is about an older fault and explains no exit.
     """
-    if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
-        return None
-    status = classify_excerpt(exited.stderr_tail, catalogue=catalogue).status
     is_last_word = exited.signal == signal.SIGABRT or (is_command and exited.signal is None)
     explains = not status.facts.may_be_echo or status == _UNSPECIFIC
     return status if explains or (status.facts.is_network and is_last_word) else None
