@@ -67,8 +67,13 @@ def handle(
     diagnosis: Diagnosis,
     rank: RankState | None,
     last: Cure | None,
+    *,
+    is_counted: bool = True,
 ) -> Handling:
-    """Choose the action for a fault, and note the fault in the record of its node."""
+    """Choose the action for a fault, and note the fault in the record of its node.
+
+    Without ``is_counted`` it does not speak against the node, and is not noted.
+    """
     root, state = diagnosis.root, turn.state
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
@@ -85,7 +90,7 @@ def handle(
         has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
     )
     handling = choose(case, turn.policy)
-    if node is not None and (not was_staged or turn.policy.counts_drills):
+    if node is not None and is_counted and (not was_staged or turn.policy.counts_drills):
         count_fault(turn, node, diagnosis.status, worker)
     return handling
 

@@ -15,6 +15,11 @@ def follow(task: TaskState, change: TaskChange) -> None:
     task.assignment.target, task.assignment.interim = change.target, None
 
 
+def move(task: TaskState, target: Target) -> None:
+    """The task is to start elsewhere with the same layout, without a plan."""
+    task.assignment.target, task.assignment.interim = target, None
+
+
 def stay(task: TaskState) -> None:
     """The task is to run where it is."""
     task.assignment.target = task.place

@@ -69,6 +69,9 @@ _REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
 _CATCHABLE_DEATHS: Final = frozenset({None, signal.SIGABRT, signal.SIGTERM})
 """Ends of a process that leave time to report a reason. None is an exit code."""
 
+_SHELL_SIGNALS: Final = 128
+"""A shell adds this to the number of the signal that ended its child."""
+
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """The place in a library's C++ source that raised: long, and of no value to operators."""
 
@@ -92,7 +95,8 @@ class Evidence:
         named: Status that its words name; None if the kind determines the status.
         detail: Traceback, stacks or log lines, for a closer look.
         log: Path of the rank's log on its node; empty if it is not known.
-        words: What its log or exception says, on one printable line; empty if nothing.
+        own_words: What the program says is wrong, or its exit code; empty if it says nothing, or if
+            its words are about a device, a disk or a network.
     """
 
     kind: EvidenceKind
@@ -105,7 +109,7 @@ class Evidence:
     named: Status | None = None
     detail: str = ""
     log: str = ""
-    words: str = ""
+    own_words: str = ""
 
     @property
     def status(self) -> Status:
@@ -138,26 +142,30 @@ def evidence_of(
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
     status: Status | None = None
-    words = ""
+    own_words = ""
     match observation:
         case RankExited():
             kind, summary, detail = "exit", f"{who} {_ending(observation)}", observation.stderr_tail
-            if (last := _last_words(observation, catalogue)) is not None:
+            last = _last_words(observation, catalogue)
+            if last is not None:
                 status = _named_at_exit(observation, last.status, is_command=is_command)
-                summary, words = summary + last.sentence, last.line or last.end
+                summary += last.sentence
+            own_words = _own_words_at_exit(observation, last)
         case RankRaised():
             kind, status = _kind_of(observation), _named(observation, catalogue)
             detail = observation.traceback
             message = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
             words = f"{plain(observation.exception_type, _MAX_TYPE_CHARS)}: {plain(message, 400)}"
             summary = f"{who} raised {words}"
+            own_words = words if kind == "exception" and status.facts.may_be_of_program else ""
         case LaunchFailed():
             kind, detail = "launch", observation.stderr_tail
-            words = plain(observation.reason)
-            summary = f"{who} could not be started: {words}"
+            summary = f"{who} could not be started: {plain(observation.reason)}"
             if detail:
                 last = read_last_words(detail, catalogue)
-                summary, words = summary + last.sentence, last.line or last.end
+                own_words = (last.line or last.end) if _may_be_of_program(last) else ""
+                if detail.strip() not in observation.reason:
+                    summary += last.sentence
         case _:
             assert_never(observation)
     return Evidence(
@@ -171,8 +179,25 @@ def evidence_of(
         named=status,
         detail=detail,
         log=plain(observation.log, _MAX_PATH_CHARS),
-        words=words,
+        own_words=own_words,
     )
+
+
+def _own_words_at_exit(exited: RankExited, last: LastWords | None) -> str:
+    """Return what the program says is wrong; its exit code if its log has no line about that.
+
+    A shell reports the signal that ended its child as an exit code above 128.
+    """
+    if last is not None and not _may_be_of_program(last):
+        return ""
+    if last is not None and last.line and exited.signal in {None, signal.SIGABRT}:
+        return last.line
+    code = exited.exit_code
+    return f"exit code {code}" if code is not None and 0 < code < _SHELL_SIGNALS else ""
+
+
+def _may_be_of_program(last: LastWords) -> bool:
+    return not last.status.is_fault or last.status.facts.may_be_of_program
 
 
 def _last_words(exited: RankExited, catalogue: Catalogue | None) -> LastWords | None:

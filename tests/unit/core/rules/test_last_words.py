@@ -40,7 +40,7 @@ def exited(words: str, *, code: int | None = 1, signal: int | None = None) -> Ev
 def test_the_exception_and_the_programs_line_are_part_of_the_reason(error: str) -> None:
     evidence = exited(f"{TRACEBACK}{error}\n")
     assert evidence.summary == f"rank 0 exited with 1: {error} (/home/me/data.py:7)"
-    assert evidence.words == error
+    assert evidence.own_words == error
     assert evidence.log == "/state/ranks/mine.1.0.log"
 
 
@@ -51,7 +51,7 @@ def test_the_prefix_of_a_launcher_is_left_out() -> None:
 
 def test_a_refused_argument_needs_no_traceback() -> None:
     words = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --foo\n"
-    assert exited(words).words == "train.py: error: unrecognized arguments: --foo"
+    assert exited(words).own_words == "train.py: error: unrecognized arguments: --foo"
 
 
 def test_without_a_line_that_names_a_fault_the_last_lines_are_quoted() -> None:
@@ -90,7 +90,7 @@ def test_words_of_a_rank_are_one_printable_line_of_limited_length(length: int) -
             node=NodeId("n1"), at=1.0, observed_at=1.0,
         ),
     ):  # fmt: skip
-        for text in (evidence.summary, evidence.words, evidence.log):
+        for text in (evidence.summary, evidence.own_words, evidence.log):
             assert text.isprintable()
             assert "[31m" not in text
             assert len(text) <= 600
