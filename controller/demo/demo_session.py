@@ -56,7 +56,7 @@ class DemoSession(DrilledController):
         if options.keep is not None and options.event_log is None:
             self.event_log = cluster.root / EVENT_LOG_NAME
         self._kept_logs = KeptLogs(options.keep) if options.keep is not None else None
-        self._schedule = DrillSchedule(options.drills, self.post)
+        self._schedule = DrillSchedule(options.drills, self.post, clock.now)
         self._drills = DrillExecutor(self, cluster, lambda text: self._server.note("drill", text))
         self._server = ControllerServer(
             "demo",
@@ -121,12 +121,20 @@ class DemoSession(DrilledController):
             )
             await (script or self._reach_the_end)()
             self._note_kept_logs()
-            self._note_missed_drills()
+            self._note_drills_not_run()
             for service in services:
                 service.cancel()
-        return self._has_reached_target() and not self._schedule.missed
+        return self._has_reached_target() and not self._schedule.missed and not self.is_refused
 
-    def _note_missed_drills(self) -> None:
+    @property
+    def is_refused(self) -> bool:
+        """Whether a drill can't be carried out, which has ended the run."""
+        return bool(self._schedule.refused)
+
+    def _note_drills_not_run(self) -> None:
+        for drill, reason in self._schedule.refused:
+            text = f"drill {drill.kind}@{drill.iteration} is refused: {reason}"
+            self._server.note("demo", text, level="error")
         for drill in self._schedule.missed:
             text = (
                 f"drill {drill.kind}@{drill.iteration} was not carried out: {drill.task} had ended"
@@ -152,6 +160,8 @@ class DemoSession(DrilledController):
         stuck_since = self._clock.now()
         while not self._server.is_closing and not self._is_run_done():
             self._schedule.post_due(self.state)
+            if self.is_refused:
+                return
             await self.next_change()
             self._note_kept_logs()
             if not (reason := why_stuck(self.state)):
