@@ -16,7 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
-from controller.core.incidents.failed_starts import handle_of_task, why_program_fails
+from controller.core.incidents.failed_starts import (
+    handle_of_task,
+    may_fail_alike,
+    why_program_fails,
+)
 from controller.core.incidents.incident_log import act, decide, decide_again, hand_to_operator
 from controller.core.incidents.isolation import (
     explain_isolation,
@@ -98,7 +102,7 @@ def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
     diagnosis = diagnose(incident.evidence)
     if diagnosis is None and turn.at - incident.detected_at >= turn.policy.symptom_patience_s:
         diagnosis = diagnose_symptoms(incident.evidence)
-    if diagnosis is not None:
+    if diagnosis is not None and not may_fail_alike(turn, task, incident, diagnosis.root):
         _cure(turn, task, incident, diagnosis)
 
 
@@ -309,8 +313,9 @@ def _hold_task(
     name_fault(turn, incident, diagnosis, Handling("none", why))
     hand_to_operator(incident)
     lose_everything(task)
-    stop(turn, task, is_graceful=False, intent="hold", note=text)
-    turn.announce("error", "held", task.spec.task, text)
+    note = f"{diagnosis.root.summary}; {why}" if why else text
+    stop(turn, task, is_graceful=False, intent="hold", note=note)
+    turn.announce("error", "held", task.spec.task, note)
     _exonerate(turn, task, task.faults.suspects)
 
 

@@ -42,7 +42,12 @@ def failed_starts(evidence: Iterable[Evidence], generation: Generation) -> list[
 
 def likeness(own_words: str) -> str:
     """Return the words without their numbers; an exit code stays what it is."""
-    return own_words if own_words.startswith(_EXIT_CODE) else _NUMBER.sub("#", own_words)
+    return own_words if is_exit_code(own_words) else _NUMBER.sub("#", own_words)
+
+
+def is_exit_code(own_words: str) -> bool:
+    """Return whether the program said nothing but its exit code."""
+    return own_words.startswith(_EXIT_CODE)
 
 
 def alike(starts: Sequence[FailedStart], words: str) -> list[FailedStart]:

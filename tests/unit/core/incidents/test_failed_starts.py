@@ -3,6 +3,7 @@
 import pytest
 
 from controller.core.events import PlanRequested
+from controller.core.incidents.failed_starts import PEERS_WAIT_S
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
@@ -10,7 +11,8 @@ from controller.core.state.incident import Incident
 from controller.core.state.node import NodeSpec
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskSpec, TaskState
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.observations import RankExited
 from tests.fakes.clusters import table
 from tests.fakes.world import World
 
@@ -136,6 +138,42 @@ def test_only_the_ranks_of_the_node_that_failed_move() -> None:
     starts.fail(KEY_ERROR, "n1")
     starts.train(3)
     assert starts.places == [["n1", "n2"], ["n3", "n2"]]
+
+
+@pytest.mark.parametrize("has_trained", [True, False])
+def test_where_no_node_is_free_the_others_get_a_moment_to_fail_alike(*, has_trained: bool) -> None:
+    starts = Starts(2, 2)
+    if has_trained:
+        starts.train(5)
+        starts.world.kill_rank(TASK, 0)
+    starts.fail(KEY_ERROR, "n1")
+    generation = 1 + has_trained
+    starts.world.run_until(
+        lambda: any(start.generation == generation for _, start in starts.world.starts)
+    )
+    starts.world.run_until(
+        lambda: any(each.own_words for one in starts.incidents for each in one.evidence)
+    )
+    starts.fail(KEY_ERROR, "n2")
+    late = RankExited(
+        task=TASK, generation=Generation(generation), global_rank=1, pid=9, exit_code=1,
+        stderr_tail=KEY_ERROR,
+    )  # fmt: skip
+    starts.world.run(starts.world.now + 1.0)
+    starts.world.observe(starts.world.nodes[NodeId("n2")], late)
+    incident = starts.run_until_held()
+    assert "alike on n1, n2" in incident.cause.reason
+    assert len(starts.places) == 1 + 2 * has_trained
+    assert not starts.isolated
+
+
+def test_a_start_that_fails_on_one_node_alone_does_not_wait_for_long() -> None:
+    starts = Starts(3, 2)
+    starts.fail(KEY_ERROR, "n1")
+    starts.train(1)
+    [incident] = starts.incidents
+    assert incident.cause.decided_at is not None
+    assert incident.cause.decided_at - incident.detected_at < PEERS_WAIT_S + 0.5
 
 
 def test_silent_exits_with_one_code_are_alike() -> None:
