@@ -55,7 +55,7 @@ class DemoSession(DrilledController):
         self.event_log = options.event_log
         if options.keep is not None and options.event_log is None:
             self.event_log = cluster.root / EVENT_LOG_NAME
-        self._kept_logs = KeptLogs(options.keep) if options.keep is not None else None
+        self._kept_logs = KeptLogs(options.keep.absolute()) if options.keep is not None else None
         self._schedule = DrillSchedule(options.drills, self.post, clock.now)
         self._drills = DrillExecutor(self, cluster, lambda text: self._server.note("drill", text))
         self._server = ControllerServer(

@@ -111,3 +111,38 @@ def test_a_cold_start_that_ended_says_why() -> None:
 def test_a_quotation_is_cut_at_its_limit() -> None:
     assert plain("a" * 1000) == "a" * (MAX_CHARS - 3) + "..."
     assert read_last_words("").sentence == "; its log is empty"
+
+
+def test_what_a_program_says_about_itself_is_told_apart_from_devices_disks_and_networks() -> None:
+    refused = "command: 'pythn' is no program that can be run; mend argv"
+    for observation, own_words in (
+        (_raised("KeyError", "'tokens'"), "KeyError: 'tokens'"),
+        (_raised("OSError", "[Errno 28] No space left on device"), ""),
+        (_raised("RuntimeError", "CUDA error: uncorrectable ECC error encountered"), ""),
+        (_raised("ProgramError", "program mine:build: no module mine"), ""),  # held anyway
+        (_failed(f"the start ended with 2: {refused}", f"{refused}\n"), refused),
+        (_failed("the start did nothing in 30 s", ""), ""),
+        (
+            _failed("the start ended with 2: full", "OSError: [Errno 28] No space left on device"),
+            "",
+        ),
+    ):
+        evidence = evidence_of(observation, node=NodeId("n1"), at=1.0, observed_at=1.0)
+        assert evidence.own_words == own_words
+        assert evidence.summary.count(refused) <= 1
+    assert exited("Segfault\n", code=139).own_words == ""
+    assert exited("done\n", code=3).own_words == "exit code 3"
+    assert exited("Killed\n", code=None, signal=9).own_words == ""
+
+
+def _raised(kind: str, message: str) -> RankRaised:
+    return RankRaised(
+        task=TaskId("mine"), generation=Generation(1), global_rank=0, exception_type=kind,
+        message=message, traceback="", iteration=1, is_in_collective=False,
+    )  # fmt: skip
+
+
+def _failed(reason: str, tail: str) -> LaunchFailed:
+    return LaunchFailed(
+        task=TaskId("mine"), generation=Generation(1), global_rank=0, reason=reason, stderr_tail=tail
+    )  # fmt: skip
