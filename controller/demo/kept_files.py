@@ -66,7 +66,7 @@ def keep_files(
 
 
 class KeptLogs:
-    """Tells where ``keep_files`` will put the logs of ranks that incidents are about.
+    """Names the files to which ``keep_files`` will copy the logs of ranks that incidents are about.
 
     Args:
         directory: The ``DIR`` of ``--keep``.
@@ -77,7 +77,7 @@ class KeptLogs:
         self._told: set[tuple[str, Path]] = set()
 
     def new(self, incidents: Iterable[Incident]) -> list[tuple[str, Path]]:
-        """Return a line for operators and the path for each log that is not told yet."""
+        """Return a line for operators and the path for each log that was not named before."""
         found: list[tuple[str, Path]] = []
         for incident in incidents:
             for item in incident.evidence[:_MAX_LOGS]:

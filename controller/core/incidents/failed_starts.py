@@ -1,6 +1,6 @@
 """Starts that fail before an iteration: the program's fault, or that of its node.
 
-Only a second node can tell. So ranks whose start failed are started on another node if one has
+A second node shows which. So ranks whose start failed are started on another node if one has
 free workers, before anything is isolated. A program that fails there alike is held, and no node is
 blamed. ``controller.core.rules.failed_start`` has the rules.
 """
@@ -99,7 +99,7 @@ def handle_of_task(
 ) -> Handling:
     """Choose the action for a fault of a task: a second node is tried before one is isolated.
 
-    A program that has never trained is tried elsewhere at once, and speaks against no node.
+    A program that has never trained is tried elsewhere at once, and no fault is counted.
     """
     root, is_start = diagnosis.root, is_failed_start(task, diagnosis.root)
     is_counted = has_trained(task) or not is_start

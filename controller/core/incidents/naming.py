@@ -72,7 +72,7 @@ def handle(
 ) -> Handling:
     """Choose the action for a fault, and note the fault in the record of its node.
 
-    Without ``is_counted`` it does not speak against the node, and is not noted.
+    Without ``is_counted`` the fault is not counted against the node.
     """
     root, state = diagnosis.root, turn.state
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
