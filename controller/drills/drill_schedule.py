@@ -17,7 +17,7 @@ ACTOR = "schedule"
 _PREFIX = "drill-"
 
 ATTACH_LIMIT_S: Final = 5.0
-"""How long a command may take to attach once its iteration is due; its node reports it every second."""
+"""How long a command may take to attach once its iteration is due; nodes report it every second."""
 
 MUTE_LIMIT_S: Final = 30.0
 """How long a command may run without a line about an iteration, after ``command_settle_s``."""
