@@ -40,7 +40,7 @@ class _EndedEarlyError(Exception):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo and return the exit code: 0 success, 1 failure, 2 wrong options."""
+    """Run the demo and return the exit code: 0 success, 1 failure, 2 wrong options or drills."""
     try:
         options = check(arguments)
     except (OptionError, ProfileError, DataError, DrillArgumentError, SettingsError) as error:
@@ -73,6 +73,7 @@ class _Demo:
         self._early_end: asyncio.Future[None] | None = None
         self.final_view: ClusterView | None = None
         """The view at the end, with every loss; None if training never began."""
+        self._is_refused = False
 
     async def run(self) -> int:
         """Run until the end and return the exit code."""
@@ -102,6 +103,8 @@ class _Demo:
                 raise failure
             progress.show(self._clock.now(), "demo", str(failure))
             return failure.code
+        if self._is_refused:
+            return 2
         return 0 if has_succeeded or not self._options.is_headless else 1
 
     def _end_early(self, number: signal.Signals) -> None:
@@ -127,6 +130,7 @@ class _Demo:
             try:
                 has_succeeded = await session.run()
             finally:
+                self._is_refused = session.is_refused
                 self.final_view = session.view(max_losses=None)
                 if options.keep is not None:
                     # Now, because the end of the cluster removes its directory.

@@ -34,7 +34,7 @@ examples:
 exit codes:
   0  a headless run reached its last iteration with every drill run; an interactive run ended
   1  a task did not reach its last iteration, a drill did not run, or the cluster did not start
-  2  wrong options: nothing was started
+  2  wrong options: nothing was started; or a drill that the task's program can't stage ended the run
   128+N  ended by signal N
 """
 

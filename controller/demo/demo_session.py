@@ -13,7 +13,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
 from controller.demo.demo_config import demo_config
 from controller.demo.demo_options import DemoOptions
-from controller.demo.kept_files import EVENT_LOG_NAME
+from controller.demo.kept_files import EVENT_LOG_NAME, KeptLogs
 from controller.drills.drill_arguments import available_drills
 from controller.drills.drill_execution import DrilledController, DrillExecutor
 from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
@@ -55,7 +55,8 @@ class DemoSession(DrilledController):
         self.event_log = options.event_log
         if options.keep is not None and options.event_log is None:
             self.event_log = cluster.root / EVENT_LOG_NAME
-        self._schedule = DrillSchedule(options.drills, self.post)
+        self._kept_logs = KeptLogs(options.keep.absolute()) if options.keep is not None else None
+        self._schedule = DrillSchedule(options.drills, self.post, clock.now)
         self._drills = DrillExecutor(self, cluster, lambda text: self._server.note("drill", text))
         self._server = ControllerServer(
             "demo",
@@ -119,17 +120,33 @@ class DemoSession(DrilledController):
                 "demo", f"consoles: unicron-console --connect {self._socket}", level="info"
             )
             await (script or self._reach_the_end)()
-            self._note_missed_drills()
+            self._note_kept_logs()
+            self._note_drills_not_run()
             for service in services:
                 service.cancel()
-        return self._has_reached_target() and not self._schedule.missed
+        return self._has_reached_target() and not self._schedule.missed and not self.is_refused
 
-    def _note_missed_drills(self) -> None:
+    @property
+    def is_refused(self) -> bool:
+        """Whether a drill can't be carried out, which has ended the run."""
+        return bool(self._schedule.refused)
+
+    def _note_drills_not_run(self) -> None:
+        for drill, reason in self._schedule.refused:
+            text = f"drill {drill.kind}@{drill.iteration} is refused: {reason}"
+            self._server.note("demo", text, level="error")
         for drill in self._schedule.missed:
             text = (
                 f"drill {drill.kind}@{drill.iteration} was not carried out: {drill.task} had ended"
             )
             self._server.note("demo", text, level="error")
+
+    def _note_kept_logs(self) -> None:
+        """Say where the logs of the newest incidents will be, as soon as they are known."""
+        if self._kept_logs is None:
+            return
+        for text, path in self._kept_logs.new(self.state.incidents.all):
+            self._server.note("demo", text, level="info", log=str(path))
 
     def _has_reached_target(self) -> bool:
         target, tasks = self._options.num_iterations, self.state.tasks.values()
@@ -143,7 +160,10 @@ class DemoSession(DrilledController):
         stuck_since = self._clock.now()
         while not self._server.is_closing and not self._is_run_done():
             self._schedule.post_due(self.state)
+            if self.is_refused:
+                return
             await self.next_change()
+            self._note_kept_logs()
             if not (reason := why_stuck(self.state)):
                 stuck_since = self._clock.now()
             elif self._is_over(stuck_since):

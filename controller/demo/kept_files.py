@@ -8,14 +8,18 @@ only the files since then.
 
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
+from controller.core.state.incident import Incident
 from controller.localcluster.local_node import LocalNode
 from controller.store.run_file import JOURNAL_NAME, RUN_NAME
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _OF_A_NODE: Final = ("agent.log*", "template.log", "kernel.log", "ranks/*.log", "ranks/*.exit")
+
+_MAX_LOGS: Final = 8
+"""Logs that are named for one incident: those of its first pieces of evidence."""
 
 
 def why_unusable(directory: Path) -> str:
@@ -59,6 +63,32 @@ def keep_files(
         ]
     for source, target in found:
         _copy(source, target)
+
+
+class KeptLogs:
+    """Names the files to which ``keep_files`` will copy the logs of ranks that incidents are about.
+
+    Args:
+        directory: The ``DIR`` of ``--keep``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._told: set[tuple[str, Path]] = set()
+
+    def new(self, incidents: Iterable[Incident]) -> list[tuple[str, Path]]:
+        """Return a line for operators and the path for each log that was not named before."""
+        found: list[tuple[str, Path]] = []
+        for incident in incidents:
+            for item in incident.evidence[:_MAX_LOGS]:
+                if not item.log or item.node is None:
+                    continue
+                path = self._directory / item.node / "ranks" / PurePosixPath(item.log).name
+                if (incident.name, path) not in self._told:
+                    self._told.add((incident.name, path))
+                    who = f"rank {item.global_rank} of {item.task}"
+                    found.append((f"{incident.name}: the log of {who} is kept as {path}", path))
+        return found
 
 
 def _copy(source: Path, target: Path) -> None:

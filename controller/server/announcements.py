@@ -12,7 +12,7 @@ from controller.api.server import ApiServer
 from controller.api.views import LogLevel, LogLine
 from controller.api.wire import Reply
 from controller.clock import Clock
-from controller.core.instructions import Announce, AnswerRequest, Level
+from controller.core.instructions import Announce, AnswerRequest, Fact, Level
 from controller.ports import Publisher
 from controller.store.event_log import EventLog
 
@@ -82,9 +82,9 @@ class AnnouncementPublisher(Publisher):
             )
             self._api.add_line(line)
 
-    def note(self, source: str, text: str, level: Level = "warning") -> None:
+    def note(self, source: str, text: str, level: Level = "warning", **facts: Fact) -> None:
         """Publish a line from outside the core, for instance why a node is unreachable."""
-        line = Announce(cause=0, level=level, kind="note", source=source, text=text)
+        line = Announce(0, level, "note", source, text, tuple(facts.items()))
         self.publish(self._clock.now(), line)
 
     @override

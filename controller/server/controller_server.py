@@ -15,7 +15,7 @@ from controller.api.views import ClusterView
 from controller.api.wire import Command
 from controller.clock import SystemClock
 from controller.core.events import EventBody
-from controller.core.instructions import CarryOutDrill, Level
+from controller.core.instructions import CarryOutDrill, Fact, Level
 from controller.core.state.cluster import ClusterState
 from controller.ports import DrillGround
 from controller.server.announcements import AnnouncementPublisher
@@ -131,9 +131,9 @@ class ControllerServer:
         """Have the core handle an event, after the events that wait."""
         self._controller.post(body)
 
-    def note(self, source: str, text: str, level: Level = "warning") -> None:
+    def note(self, source: str, text: str, level: Level = "warning", **facts: Fact) -> None:
         """Publish a line that does not come from the core."""
-        self._publisher.note(source, text, level)
+        self._publisher.note(source, text, level, **facts)
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Have an agent stage a fault in a rank."""

@@ -52,6 +52,8 @@ class RankExited(Observation):
     """The kernel killed it for memory, as its control group or the kernel log says."""
     stderr_tail: str = ""
     """Last lines of the rank's stderr, at most 4 kB."""
+    log: str = ""
+    """Path of the rank's log on its node; empty from older agents."""
 
 
 class RankRaised(Observation):
@@ -69,6 +71,8 @@ class RankRaised(Observation):
     iteration: int
     position: Position | None = None
     """Where it stands; None if its process can't take part in another generation."""
+    log: str = ""
+    """Path of the rank's log on its node; empty if its standard error goes elsewhere."""
 
 
 class RankHalted(Observation):
@@ -109,6 +113,10 @@ class LaunchFailed(Observation):
 
     kind: Literal["launch_failed"] = "launch_failed"
     reason: str
+    stderr_tail: str = ""
+    """Last lines of the log of a process that ended before its first word, at most 4 kB."""
+    log: str = ""
+    """Path of that log on its node."""
 
 
 class IterationCommitted(Observation):

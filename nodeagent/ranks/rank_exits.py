@@ -96,12 +96,15 @@ class RankExits:
     ) -> AnyObservation:
         key, marks = rank.key, self._outbox.outbox
         tail = self._files.tail(rank.first_key, rank.record.log_begin)
+        log = str(self._files.log(rank.first_key))
         if rank.is_cold and not rank.is_foreign and not marks.mark(MarkScope.START, key.stem):
             return LaunchFailed(
                 task=key.task,
                 generation=key.generation,
                 global_rank=key.global_rank,
-                reason=f"cold start ended with {_in_words(ended)} before its first word: {tail}",
+                reason=f"cold start ended with {_in_words(ended)} before its first word",
+                stderr_tail=tail,
+                log=log,
             )
         return RankExited(
             task=key.task,
@@ -114,6 +117,7 @@ class RankExits:
             is_core_dumped=ended is not None and ended.is_core_dumped,
             is_out_of_memory=is_out_of_memory,
             stderr_tail=tail,
+            log=log,
         )
 
     async def _store_exit(

@@ -40,7 +40,15 @@ _Start = Callable[[RankFiles, RankKey, Path], subprocess.Popen[bytes]]
 
 
 class StartError(Exception):
-    """A rank was not started; the text says why."""
+    """A rank was not started; the text says why.
+
+    Attributes:
+        tail: Last lines of the log of a start that ended.
+    """
+
+    def __init__(self, reason: str, tail: str = "") -> None:
+        super().__init__(reason)
+        self.tail = tail
 
 
 class RankStarter:
@@ -106,12 +114,16 @@ class RankStarter:
         self._processes.rename(rank, launch)
         return rank
 
-    def _fail(self, launch: RankLaunch, reason: str, mark: Mark | None = None) -> None:
+    def _fail(
+        self, launch: RankLaunch, reason: str, mark: Mark | None = None, tail: str = ""
+    ) -> None:
         failed = LaunchFailed(
             task=launch.task,
             generation=launch.generation,
             global_rank=launch.global_rank,
             reason=reason,
+            stderr_tail=tail,
+            log=str(self._files.log(key_of(launch))),
         )
         self._outbox.store(failed, self._clock.wall_s(), mark)
 
@@ -153,7 +165,7 @@ class RankStarter:
             self._children.append(child)
             await self._adopt_started(key, child)
         except (StartError, OSError) as error:
-            self._fail(launch, str(error))
+            self._fail(launch, str(error), tail=getattr(error, "tail", ""))
             raise StartError(f"{key.stem}: {error}") from error
 
     async def _adopt_started(self, key: RankKey, child: subprocess.Popen[bytes]) -> None:
@@ -163,7 +175,8 @@ class RankStarter:
         while (record := self._files.record(key)) is None:
             # It had ended before that look, and had written all that it ever will.
             if status is not None:
-                raise StartError(f"the start ended with {status}: {self._files.tail(key).strip()}")
+                tail = self._files.tail(key)
+                raise StartError(f"the start ended with {status}: {tail.strip()}", tail)
             if self._clock.monotonic_s() > deadline:
                 child.kill()
                 raise StartError(f"the start did nothing in {COLD_RECORD_LIMIT_S:.0f} s")

@@ -73,6 +73,8 @@ class StatusFacts(BaseModel):
         may_be_echo: Whether a failed collective may report this status because of another fault.
         is_of_one_gpu: Whether the status is an early sign of a failing GPU. Repeats on one GPU
             isolate that GPU alone.
+        may_be_of_program: Whether the program itself may be at fault wherever it runs: the status
+            names no device, disk or network.
         method: The detection method, whatever evidence reports it. None: the evidence decides.
         in_rank_counts_as: The status that counts when a rank's exception names this one.
             None: this status.
@@ -89,6 +91,7 @@ class StatusFacts(BaseModel):
     is_network: StrictBool
     may_be_echo: StrictBool
     is_of_one_gpu: StrictBool
+    may_be_of_program: StrictBool = False
     method: DetectionMethod | None = None
     in_rank_counts_as: str | None = None
     xid_precedence: Precedence = Precedence.HARDWARE
@@ -100,6 +103,8 @@ class StatusFacts(BaseModel):
             raise ValueError("names_device needs severity SEV1 and may_be_echo = false")
         if self.is_network and not self.may_be_echo:
             raise ValueError("is_network needs may_be_echo = true")
+        if self.may_be_of_program and (self.names_device or self.is_network or self.is_of_one_gpu):
+            raise ValueError("may_be_of_program contradicts a device or a network")
         if self.is_of_one_gpu and self.severity is not Severity.SEV2:
             raise ValueError("is_of_one_gpu needs severity SEV2")
         return self

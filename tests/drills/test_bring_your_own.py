@@ -95,3 +95,40 @@ def test_a_hang_of_an_attached_program_names_the_rank_that_the_others_wait_for(
     _, hang = attached.incidents
     assert (hang["status"], hang["rank"], hang["state"]) == ("task_hang", 1, "resolved")
     assert hang["method"] == "online statistical monitoring"
+
+
+def test_a_program_that_can_not_start_is_held_and_its_log_is_named(
+    short_tmp: Path, tmp_path: Path
+) -> None:
+    tasks = (EXAMPLES / "command" / "tasks.toml").read_text()
+    mistyped = tasks.replace('"train.py"', '"trian.py"').replace(
+        "workers = 2\n", "workers = 1\n", 1
+    )
+    (tmp_path / "tasks.toml").write_text(mistyped)
+    kept = tmp_path / "kept"
+    run = run_demo(
+        short_tmp, tmp_path / "events.jsonl", "--auto-heal", "--tasks", str(tmp_path / "tasks.toml"),
+        "--nodes", "2", "--workers-per-node", "1", "--iterations", "30", "--time-limit", "60",
+        "--keep", str(kept),
+    )  # fmt: skip
+    assert run.code == 1, run.stderr
+    first, second = run.incidents
+    assert "can't open file" in first["reason"]
+    assert "trian.py" in second["reason"]
+    assert "failed alike on n1, n2" in second["reason"]
+    assert (second["state"], second["node"], second["action"]) == ("held", None, "none")
+    assert not run.of_kind("isolated")
+    logs = [Path(str(event["log"])) for event in run.of_kind("note") if "log" in event]
+    assert [log.relative_to(kept).parts[1:] for log in logs] == [
+        ("ranks", "command.1.0.log"), ("ranks", "command.2.0.log"),
+    ]  # fmt: skip
+    assert all("trian.py" in log.read_text() for log in logs)
+
+
+def test_a_drill_that_the_program_can_not_stage_ends_the_run(
+    short_tmp: Path, tmp_path: Path
+) -> None:
+    run = run_example(short_tmp, tmp_path / "events.jsonl", "command", "exception@3", num_nodes=1)
+    assert run.code == 2
+    assert "drill exception@3 is refused: rank 1 of command is a command" in run.stderr
+    assert not run.incidents

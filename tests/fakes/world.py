@@ -121,6 +121,8 @@ class World:
     """Whether copies that a pause waits for get complete."""
     copies_take_s = 0.0
     """How long a pause waits for them."""
+    can_probe = True
+    """Whether peers can look at each other's SSH ports."""
     checkpoint_interval = 5
     _term = 0
 
@@ -159,8 +161,8 @@ class World:
 
         Whether they say so.
         """
-        self.can_probe = True
-        """Whether peers can look at each other's SSH ports."""
+        self.failing_starts = dict[tuple[str, str], str]()
+        """By task and node, the last words of processes that end with 1 as soon as they start."""
         self.iteration_s = ITERATION_S
         self.loss_factor = 1.0
         """What losses and gradient norms are multiplied by."""
@@ -458,7 +460,11 @@ class World:
         rank = FakeRank(task, generation, number, worker, next(self._pids))
         node.ranks[rank.pid] = rank
         self.observe(node, RankStarted(**_who(rank), pid=rank.pid, warm=True, start_s=0.05))
-        self._arrive(node, rank)
+        words = self.failing_starts.get((task, node.name))
+        if words is None:
+            self._arrive(node, rank)
+        else:
+            self.end_rank(node, rank, exit_code=1, words=words)
 
     def _prepare(self, instruction: PrepareSpares, number: int, worker: Worker) -> None:
         """Start a process that builds its model and waits."""
@@ -645,13 +651,15 @@ class World:
         exit_code: int | None = None,
         number: int | None = None,
         is_expected: bool = False,
+        words: str = "",
     ) -> None:
         """End a rank's process; its peers notice unless it ended cleanly."""
         node.ranks.pop(rank.pid, None)
         rank.is_alive = False
         exited = RankExited(
-            **_who(rank), pid=rank.pid, exit_code=exit_code, signal=number, is_expected=is_expected
-        )
+            **_who(rank), pid=rank.pid, exit_code=exit_code, signal=number, is_expected=is_expected,
+            stderr_tail=words, log=f"/{node.name}/{rank.task}.{rank.generation}.{rank.global_rank}.log",
+        )  # fmt: skip
         self.after(self.random.uniform(0.0, 0.05), lambda: self.observe(node, exited))
         if exit_code != 0:
             self.fail_peers(rank)

@@ -13,8 +13,14 @@ that is not finite, broken hardware that a task names wherever it runs.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
+from controller.core.incidents.failed_starts import (
+    handle_of_task,
+    may_fail_alike,
+    why_program_fails,
+)
 from controller.core.incidents.incident_log import act, decide, decide_again, hand_to_operator
 from controller.core.incidents.isolation import (
     explain_isolation,
@@ -96,7 +102,7 @@ def _try_to_name(turn: Turn, task: TaskState, incident: Incident) -> None:
     diagnosis = diagnose(incident.evidence)
     if diagnosis is None and turn.at - incident.detected_at >= turn.policy.symptom_patience_s:
         diagnosis = diagnose_symptoms(incident.evidence)
-    if diagnosis is not None:
+    if diagnosis is not None and not may_fail_alike(turn, task, incident, diagnosis.root):
         _cure(turn, task, incident, diagnosis)
 
 
@@ -217,11 +223,9 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         act(turn, incident)
         return
     count_recovery(task)
-    reason = _why_hopeless(turn, task, diagnosis)
-    if reason:
-        _hold_task(turn, task, incident, diagnosis, reason)
-        return
     root = diagnosis.root
+    if _is_held(turn, task, incident, diagnosis):
+        return
     is_known = diagnosis.is_local and root.global_rank is not None
     rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
     at_fault = {root.node, rank.worker if rank else None}
@@ -233,7 +237,7 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     ):
         _exonerate(turn, task, task.faults.suspects)
     last = task.faults.last_cure
-    handling = handle(turn, incident, diagnosis, rank, last)
+    handling = handle_of_task(turn, task, incident, diagnosis, rank)
     worker = rank.worker if rank else None
     note_cure(task, handling.action, rank)
     if handling.action == "reconfigure":
@@ -273,6 +277,17 @@ def _possible(task: TaskState, wanted: Action) -> Action:
     return "restart" if needs_process or wanted == "none" else "reattempt"
 
 
+def _is_held(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> bool:
+    """Hold the task if no action would help; return whether it is held."""
+    reason: str | None = why_program_fails(turn, task, incident, diagnosis)
+    if reason:
+        nobody = replace(diagnosis, root=replace(diagnosis.root, node=None))
+        _hold_task(turn, task, incident, nobody, reason, why=reason)
+    elif reason := _why_hopeless(turn, task, diagnosis):
+        _hold_task(turn, task, incident, diagnosis, reason)
+    return bool(reason)
+
+
 def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | None:
     """Return why no action is tried, in words for operators; None if one is."""
     if diagnosis.is_refusal:
@@ -293,13 +308,14 @@ def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | No
 
 
 def _hold_task(
-    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str
+    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str, why: str = ""
 ) -> None:
-    name_fault(turn, incident, diagnosis, Handling("none"))
+    name_fault(turn, incident, diagnosis, Handling("none", why))
     hand_to_operator(incident)
     lose_everything(task)
-    stop(turn, task, is_graceful=False, intent="hold", note=text)
-    turn.announce("error", "held", task.spec.task, text)
+    note = f"{diagnosis.root.summary}; {why}" if why else text
+    stop(turn, task, is_graceful=False, intent="hold", note=note)
+    turn.announce("error", "held", task.spec.task, note)
     _exonerate(turn, task, task.faults.suspects)
 
 

@@ -37,7 +37,12 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
         incident = open_incident(turn, task, evidence)
         turn.set_timer(SettleIncident(incident.name), turn.policy.settle_s)
         turn.announce(
-            "warning", "fault_seen", task.spec.task, evidence.summary, incident=incident.name
+            "warning",
+            "fault_seen",
+            task.spec.task,
+            evidence.summary,
+            incident=incident.name,
+            log=evidence.log,
         )
     else:
         attach(turn, incident, evidence)

@@ -45,7 +45,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         f"{incident.cause.severity} {diagnosis.status}{where}: {incident.cause.reason}; action: {action}",
         status=str(diagnosis.status), severity=str(incident.cause.severity), task=incident.task,
         node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
-        fault_at=incident.cause.fault_at, detected_at=incident.detected_at,
+        fault_at=incident.cause.fault_at, detected_at=incident.detected_at, log=root.log,
     )  # fmt: skip
 
 
@@ -83,8 +83,13 @@ def handle(
     diagnosis: Diagnosis,
     rank: RankState | None,
     last: Cure | None,
+    *,
+    is_counted: bool = True,
 ) -> Handling:
-    """Choose the action for a fault, and note the fault in the record of its node."""
+    """Choose the action for a fault, and note the fault in the record of its node.
+
+    Without ``is_counted`` the fault is not counted against the node.
+    """
     root, state = diagnosis.root, turn.state
     node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
     worker = rank.worker if rank else None
@@ -101,7 +106,7 @@ def handle(
         has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
     )
     handling = choose(case, turn.policy)
-    if node is not None and (not was_staged or turn.policy.counts_drills):
+    if node is not None and is_counted and (not was_staged or turn.policy.counts_drills):
         count_fault(turn, node, diagnosis.status, worker)
     return handling
 

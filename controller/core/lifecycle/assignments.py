@@ -5,6 +5,7 @@ The one writer of ``Assignment``.
 
 from collections.abc import Callable
 
+from controller.core.rules.placement import Placement
 from controller.core.state.plan import TaskChange
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
@@ -13,6 +14,18 @@ from controller.core.state.task_records import Target
 def follow(task: TaskState, change: TaskChange) -> None:
     """A plan says where the task is to run."""
     task.assignment.target, task.assignment.interim = change.target, None
+
+
+def move(task: TaskState, placement: Placement) -> bool:
+    """Have the task start elsewhere with its layout, without a plan; return whether it can.
+
+    A plan that has given it another layout meanwhile comes first.
+    """
+    target = task.assignment.target
+    if target is None or target.layout != task.layout:
+        return False
+    task.assignment.target, task.assignment.interim = Target(target.layout, placement), None
+    return True
 
 
 def stay(task: TaskState) -> None:

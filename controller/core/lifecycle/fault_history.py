@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from controller.core.rules.actions import Cure
 from controller.core.rules.evidence import Evidence
+from controller.core.rules.failed_start import FailedStart
 from controller.core.rules.placement import Worker
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -50,11 +51,19 @@ def forget_cures(task: TaskState) -> None:
     faults.num_recoveries, faults.last_cure = 0, None
     faults.suspects.clear()
     faults.accused.clear()
+    faults.failed_starts.clear()
+
+
+def note_failed_starts(task: TaskState, starts: Collection[FailedStart]) -> None:
+    """Starts of the task have ended before an iteration, for what its program says."""
+    known = task.faults.failed_starts
+    known += [start for start in starts if start not in known]
 
 
 def begin_anew(task: TaskState) -> None:
     """An operator has looked at the task: recoveries before do not count any more."""
     task.faults.num_recoveries, task.faults.last_cure = 0, None
+    task.faults.failed_starts.clear()
 
 
 def clear_of_blame(task: TaskState, subjects: Collection[NodeId | Worker]) -> None:

@@ -45,7 +45,13 @@ def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
     )  # fmt: skip
 
 
+def note_life(task: TaskState) -> None:
+    """The present generation trains, as far as its program shows."""
+    task.progress.trained_in = task.generation
+
+
 def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
+    note_life(task)
     task.progress.iteration = iteration
     if loss is not None:
         task.progress.losses[iteration] = loss
@@ -64,6 +70,7 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
     progress = task.progress
     is_known = commit.iteration == progress.voted_iteration
     progress.voted_iteration = None
+    note_life(task)
     if not is_known:
         _note_commit(turn, task, commit)
     progress.state_iteration = commit.iteration

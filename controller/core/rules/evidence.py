@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
+from controller.core.rules.last_words import LastWords, plain, read_last_words
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
 from profiles.faults.catalogue import Catalogue, default_catalogue
@@ -68,10 +69,15 @@ _REFUSALS: Final = frozenset({"LaunchError", "ProgramError"})
 _CATCHABLE_DEATHS: Final = frozenset({None, signal.SIGABRT, signal.SIGTERM})
 """Ends of a process that leave time to report a reason. None is an exit code."""
 
+_SHELL_SIGNALS: Final = 128
+"""A shell adds this to the number of the signal that ended its child."""
+
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """The place in a library's C++ source that raised: long, and of no value to operators."""
 
 _MAX_SUMMARY_CHARS: Final = 400
+_MAX_TYPE_CHARS: Final = 100
+_MAX_PATH_CHARS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,9 @@ class Evidence:
         summary: One line for operators.
         named: Status that its words name; None if the kind determines the status.
         detail: Traceback, stacks or log lines, for a closer look.
+        log: Path of the rank's log on its node; empty if it is not known.
+        own_words: What the program says is wrong, or its exit code; empty if it says nothing, or if
+            its words are about a device, a disk or a network.
     """
 
     kind: EvidenceKind
@@ -99,6 +108,8 @@ class Evidence:
     summary: str
     named: Status | None = None
     detail: str = ""
+    log: str = ""
+    own_words: str = ""
 
     @property
     def status(self) -> Status:
@@ -131,19 +142,30 @@ def evidence_of(
     who = f"rank {observation.global_rank}"
     kind: EvidenceKind
     status: Status | None = None
-    detail = ""
+    own_words = ""
     match observation:
         case RankExited():
-            kind, summary = "exit", f"{who} {_ending(observation)}"
-            status = _named_at_exit(observation, catalogue, is_command=is_command)
-            detail = observation.stderr_tail
+            kind, summary, detail = "exit", f"{who} {_ending(observation)}", observation.stderr_tail
+            last = _last_words(observation, catalogue)
+            if last is not None:
+                status = _named_at_exit(observation, last.status, is_command=is_command)
+                summary += last.sentence
+            own_words = _own_words_at_exit(observation, last)
         case RankRaised():
             kind, status = _kind_of(observation), _named(observation, catalogue)
             detail = observation.traceback
-            first_line = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
-            summary = f"{who} raised {observation.exception_type}: {first_line}"
+            message = _SOURCE_PLACE.sub("", observation.message.strip().partition("\n")[0])
+            words = f"{plain(observation.exception_type, _MAX_TYPE_CHARS)}: {plain(message, 400)}"
+            summary = f"{who} raised {words}"
+            own_words = words if kind == "exception" and status.facts.may_be_of_program else ""
         case LaunchFailed():
-            kind, summary = "launch", f"{who} could not be started: {observation.reason}"
+            kind, detail = "launch", observation.stderr_tail
+            summary = f"{who} could not be started: {plain(observation.reason)}"
+            if detail:
+                last = read_last_words(detail, catalogue)
+                own_words = (last.line or last.end) if _may_be_of_program(last) else ""
+                if detail.strip() not in observation.reason:
+                    summary += last.sentence
         case _:
             assert_never(observation)
     return Evidence(
@@ -156,7 +178,33 @@ def evidence_of(
         summary=summary[:_MAX_SUMMARY_CHARS],
         named=status,
         detail=detail,
+        log=plain(observation.log, _MAX_PATH_CHARS),
+        own_words=own_words,
     )
+
+
+def _own_words_at_exit(exited: RankExited, last: LastWords | None) -> str:
+    """Return what the program says is wrong; its exit code if its log has no line about that.
+
+    A shell reports the signal that ended its child as an exit code above 128.
+    """
+    if last is not None and not _may_be_of_program(last):
+        return ""
+    if last is not None and last.line and exited.signal in {None, signal.SIGABRT}:
+        return last.line
+    code = exited.exit_code
+    return f"exit code {code}" if code is not None and 0 < code < _SHELL_SIGNALS else ""
+
+
+def _may_be_of_program(last: LastWords) -> bool:
+    return not last.status.is_fault or last.status.facts.may_be_of_program
+
+
+def _last_words(exited: RankExited, catalogue: Catalogue | None) -> LastWords | None:
+    """Return the last words of a process; None if its end left no time for any."""
+    if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
+        return None
+    return read_last_words(exited.stderr_tail, catalogue)
 
 
 def _kind_of(raised: RankRaised) -> EvidenceKind:
@@ -181,19 +229,13 @@ def _named(raised: RankRaised, catalogue: Catalogue | None) -> Status:
     return status
 
 
-def _named_at_exit(
-    exited: RankExited, catalogue: Catalogue | None, *, is_command: bool
-) -> Status | None:
+def _named_at_exit(exited: RankExited, status: Status, *, is_command: bool) -> Status | None:
     """Return the status that the last words of a process name; None if they explain nothing.
 
-    A signal that can't be caught leaves no last words. A command ends when its connections fail,
-    and so does any process that NCCL's watchdog aborts. A rank of Unicron's own survives failed
-    connections. If it reports one and dies later, the report is about an older fault and explains
-    no exit.
+    A command ends when its connections fail, and so does any process that NCCL's watchdog aborts. A
+    rank of Unicron's own survives failed connections. If it reports one and dies later, the report
+    is about an older fault and explains no exit.
     """
-    if exited.signal not in _CATCHABLE_DEATHS or not exited.stderr_tail:
-        return None
-    status = classify_excerpt(exited.stderr_tail, catalogue=catalogue).status
     is_last_word = exited.signal == signal.SIGABRT or (is_command and exited.signal is None)
     explains = not status.facts.may_be_echo or status == _UNSPECIFIC
     return status if explains or (status.facts.is_network and is_last_word) else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core.rules.actions import Cure
+from controller.core.rules.failed_start import FailedStart
 from controller.core.rules.placement import Placement, Worker
 from controller.core.rules.regroup.replicas import ModelPart
 from controller.core.rules.transitions import Experience, Transition
@@ -157,6 +158,8 @@ class RunProgress:
     """When a rank was first known to have finished an iteration that none had."""
     mean_iteration_s: float | None = None
     tokens_per_s: float | None = None
+    trained_in: Generation | None = None
+    """The newest generation that has trained; None if the program has never trained here."""
     reporter: int | None = None
     """Rank whose iterations count in this generation of a command, where several print them."""
 
@@ -172,6 +175,8 @@ class FaultHistory:
     """Nodes, and workers for single GPUs, that were isolated because a restart there failed."""
     accused: list[NodeId] = field(default_factory=list)
     """Nodes that were isolated because only the task's ranks named broken hardware there."""
+    failed_starts: list[FailedStart] = field(default_factory=list)
+    """Starts that ended before an iteration, with the program's own words."""
 
 
 @dataclass(slots=True)

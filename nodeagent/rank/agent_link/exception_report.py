@@ -6,6 +6,7 @@ controller compares it with the reports of other ranks and nodes.
 """
 
 import traceback
+from pathlib import Path
 from typing import Final
 
 from nodeagent.protocol.ids import Generation, TaskId
@@ -53,7 +54,17 @@ def raised(
         is_in_collective=is_in_collective,
         iteration=iteration,
         position=position,
+        log=_sendable(_own_log()),
     )
+
+
+def _own_log() -> str:
+    """Return the path of this process's log, where its standard error goes; empty if nowhere."""
+    try:
+        path = str(Path("/proc/self/fd/2").readlink())
+    except OSError:
+        return ""
+    return path if path.startswith("/") and path.endswith(".log") else ""
 
 
 def _sendable(text: str) -> str:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.demo.kept_files import keep_files, why_unusable
+from controller.core.rules.evidence import Evidence
+from controller.core.state.incident import Cause, Incident
+from controller.demo.kept_files import KeptLogs, keep_files, why_unusable
 from controller.localcluster.local_node import LocalNode, ServerKind
-from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.ids import NodeId, TaskId
 
 
 def local_node(state_dir: Path) -> LocalNode:
@@ -69,3 +71,19 @@ def test_only_a_new_or_an_empty_directory_can_be_used(tmp_path: Path) -> None:
     assert why_unusable(missing / "new") == (
         f"there is no directory {missing}; create it or choose another"
     )
+
+
+def test_each_log_that_an_incident_is_about_is_told_once() -> None:
+    first = evidence("n1", 0, "/somewhere/n1/ranks/gpt-a.1.0.log")
+    incident = Incident("I-1", TaskId("gpt-a"), {}, 1.0, Cause(1.0), evidence=[first])
+    logs = KeptLogs(Path("/kept"))
+    [(text, path)] = logs.new([incident])
+    assert path == Path("/kept/n1/ranks/gpt-a.1.0.log")
+    assert text == f"I-1: the log of rank 0 of gpt-a is kept as {path}"
+    assert not logs.new([incident])
+    incident.evidence += [evidence("n2", 1, "../../../etc/passwd"), evidence("n2", 2, "")]
+    assert [path for _, path in logs.new([incident])] == [Path("/kept/n2/ranks/passwd")]
+
+
+def evidence(node: str, rank: int, log: str) -> Evidence:
+    return Evidence("exit", 1.0, 1.0, NodeId(node), TaskId("gpt-a"), rank, "it ended", log=log)

@@ -1,15 +1,43 @@
 """Scheduled drills: each is run once, when it is due, however often it is looked at."""
 
+from typing import Any
+
 import pytest
 
-from controller.core.events import DrillRequested, EventBody
+from controller.core.events import (
+    DrillRequested,
+    Event,
+    EventBody,
+    HeartbeatReceived,
+    NodeAttached,
+    Observed,
+    TimerFired,
+)
 from controller.core.instructions import AnswerRequest
+from controller.core.machine import Machine
+from controller.core.rules.policy import Policy
 from controller.core.state.cluster import ClusterState
+from controller.core.state.node import NodeSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import TaskSpec
+from controller.core.timers import CommandLives
 from controller.drills.drill_arguments import ScheduledDrill
-from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
-from nodeagent.protocol.ids import NodeId, TaskId
-from tests.fakes.clusters import demo_machine
+from controller.drills.drill_schedule import (
+    ATTACH_LIMIT_S,
+    MUTE_LIMIT_S,
+    DrillSchedule,
+    has_settled,
+    why_stuck,
+)
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
+from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.observations import (
+    IterationCommitted,
+    RankDone,
+    RankExited,
+    RankStarted,
+)
+from tests.fakes.clusters import demo_machine, table
 from tests.fakes.world import World
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
@@ -187,3 +215,114 @@ def test_a_cluster_that_waits_for_its_nodes_says_for_which(name: str) -> None:
     reason = why_stuck(world.machine.state)
     assert reason is not None
     assert f"{name} is waiting" in reason
+
+
+class Command:
+    """A command of one rank under a schedule, with a clock that the test turns."""
+
+    def __init__(self, kind: str) -> None:
+        spec = TaskSpec(A, 1.0, 1, 1, table({1: 1.0}), 0.0, None, 1, is_command=True)
+        self.machine = Machine([NodeSpec(NodeId("n1"), "n1:22", 1)], [spec], Policy())
+        self.now, self.num_events = 0.0, 0
+        self.posted: list[EventBody] = []
+        self.drill = ScheduledDrill(kind, 3, A)
+        self.schedule = DrillSchedule([self.drill], self._post, lambda: self.now)
+        self.post(NodeAttached(NodeId("n1"), AgentId("n1-a"), 7, ()))
+        started = RankStarted(**self.who(), pid=9, warm=False, start_s=0.1)
+        self.post(Observed(NodeId("n1"), 1, self.now, started))
+
+    def who(self) -> dict[str, Any]:
+        return {"task": A, "generation": Generation(1), "global_rank": 0}
+
+    def post(self, body: EventBody) -> None:
+        self.num_events += 1
+        for each in self.machine.handle(Event(self.num_events, self.now, body)):
+            if isinstance(each, AnswerRequest):
+                self.schedule.note_answer(each)
+
+    def _post(self, body: EventBody) -> None:
+        self.posted.append(body)
+        self.post(body)
+
+    def commit(self, iteration: int) -> None:
+        committed = IterationCommitted(
+            **self.who(), iteration=iteration, loss=None, duration_s=0.1, num_tokens=0, grad_norm=None
+        )  # fmt: skip
+        self.post(Observed(NodeId("n1"), iteration, self.now, committed))
+
+    def beat(self, *, is_attached: bool) -> None:
+        status = RankStatus(**self.who(), worker=0, pid=9, iteration=3, is_attached=is_attached)
+        self.post(HeartbeatReceived(NodeId("n1"), 1, (status,), self.now, self.now))
+
+    def is_done(self) -> bool:
+        return self.schedule.is_done
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.schedule.post_due(self.machine.state)
+        self.schedule.post_due(self.machine.state)
+
+
+def test_a_drill_that_its_program_can_not_stage_is_refused_and_nothing_waits_for_it() -> None:
+    command = Command("exception")
+    command.commit(3)
+    command.wait(0.0)
+    assert len(command.posted) == 1
+    command.wait(ATTACH_LIMIT_S - 0.1)
+    assert not command.is_done(), "it may be about to attach"
+    command.wait(0.2)
+    assert command.is_done()
+    [(drill, reason)] = command.schedule.refused
+    assert drill is command.drill
+    assert "has not attached" in reason
+
+
+def test_a_program_that_attaches_a_moment_later_gets_its_drill() -> None:
+    command = Command("exception")
+    command.commit(3)
+    command.wait(0.0)
+    command.beat(is_attached=True)
+    command.wait(1.0)
+    assert command.is_done()
+    command.wait(60.0)
+    assert not command.schedule.refused
+    assert len(command.posted) == 2
+
+
+def test_a_program_whose_iterations_nobody_sees_gets_no_drill_by_iteration() -> None:
+    command = Command("kill-rank")
+    command.wait(600.0)
+    assert not command.is_done(), "it has not even started"
+    command.post(TimerFired(CommandLives(A, Generation(1))))
+    assert command.machine.state.tasks[A].lifecycle.phase is TaskPhase.RUNNING
+    command.wait(0.0)
+    command.wait(MUTE_LIMIT_S - 0.1)
+    assert not command.is_done()
+    command.wait(0.2)
+    [(_, reason)] = command.schedule.refused
+    assert reason.startswith("gpt-a runs, and no iteration of it was seen")
+
+
+def test_one_that_prints_late_gets_its_drill() -> None:
+    command = Command("kill-rank")
+    command.post(TimerFired(CommandLives(A, Generation(1))))
+    command.wait(MUTE_LIMIT_S - 0.1)
+    command.commit(1)
+    command.wait(600.0)
+    assert not command.is_done()
+    command.commit(3)
+    command.wait(0.0)
+    assert command.is_done()
+    assert not command.schedule.refused
+
+
+def test_one_that_has_finished_without_an_iteration_had_none_to_wait_for() -> None:
+    command = Command("kill-rank")
+    done = RankDone(**command.who(), iteration=0, reason="finished")
+    command.post(Observed(NodeId("n1"), 2, 0.0, done))
+    exited = RankExited(**command.who(), pid=9, exit_code=0)
+    command.post(Observed(NodeId("n1"), 3, 0.0, exited))
+    command.wait(0.0)
+    [(_, reason)] = command.schedule.refused
+    assert "has finished, and no iteration" in reason
+    assert not command.schedule.missed
