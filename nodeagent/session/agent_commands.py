@@ -22,7 +22,7 @@ from typing import Final, assert_never
 
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import MarkScope
-from nodeagent.probes.peer import PeerAnswer, probe_ssh
+from nodeagent.probes.peer import probe_ssh
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.messages import (
     CommandDone,
@@ -57,7 +57,6 @@ OLD_RANKS_LIMIT_S: Final = 30.0
 END_LIMIT_S: Final = 5.0
 
 AgentCommand = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault
-ProbePeer = Callable[[str, int, float], Awaitable[PeerAnswer]]
 InspectProcesses = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
 """Looks where ranks stand, with the limits of ``InspectOrder``."""
 

@@ -98,11 +98,6 @@ class FakeApiServer:
         for writer in list(self._writers):
             writer.close()
 
-    @property
-    def num_clients(self) -> int:
-        """Connections that are open now."""
-        return len(self._writers)
-
     def _send_all(self, message: BaseModel) -> None:
         self.send_raw(message.model_dump_json().encode() + b"\n")
 

@@ -1,5 +1,6 @@
 """StagedFaults in real ranks: what the node and the peers see of them."""
 
+import re
 import signal
 
 import pytest
@@ -74,6 +75,8 @@ def test_one_nan_costs_a_second_try_and_nothing_else(host: RankHost, paced: Trai
     host.wait_for(
         lambda: all("the iteration runs once more" in host.log(launch) for launch in ranks)
     )
+    line = r"^\d{4}-\d\d-\d\dT[\d:.]+Z WARNING nodeagent\.\S+: no finite loss .* iteration=\d+$"
+    assert re.search(line, host.log(ranks[0]), re.MULTILINE)
     record, beside = host.record(ranks[0]), host.record(sound[0])
     num_before = len(record.loss_by_iteration)
     host.wait_for(lambda: len(record.loss_by_iteration) >= num_before + 3)

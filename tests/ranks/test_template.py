@@ -79,6 +79,7 @@ def test_template_survives_nonsense_and_the_loss_of_its_agent(host: RankHost) ->
     assert host.connect_template().pid == before.pid
     log = (host.state_dir / "template.log").read_text()
     assert log.count("closed a connection after an invalid message") == 1
+    assert "INFO nodeagent.rank.process.template: imports are complete duration_s=" in log
 
 
 def test_task_name_that_is_a_path_is_refused(host: RankHost, training: TrainingSpec) -> None:
@@ -144,6 +145,8 @@ def test_cold_rank_trains_like_a_warm_one(
             host.send(launch, StopAtBoundary())
             assert host.wait_for_exit(launch)["exit_code"] == 0
             assert cold.wait(10) == 0
+            ended = "INFO nodeagent.rank.process.rank_main: training ended reason=stopped"
+            assert ended in host.log(launch)
         finally:
             cold.kill()
 

@@ -45,11 +45,6 @@ class SimulatedEvent:
     timeout_s: float
     since_checkpoint: float
 
-    @property
-    def takes_node(self) -> bool:
-        """Whether the node must be repaired."""
-        return self.kind in {"node_lost", "hardware", "slow"}
-
 
 @dataclass(frozen=True, slots=True)
 class EventSequence:

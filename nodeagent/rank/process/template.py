@@ -37,7 +37,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.process.fork import fork_hazard, fork_rank, set_process_name
 from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("nodeagent.rank.process.template")  # it runs as ``__main__``
 
 EXIT_ALREADY_RUNS: Final = 3
 """Exit code of a template if another template runs in the same state directory."""
