@@ -18,6 +18,7 @@ ranks. Equal inputs give equal placements.
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
 from controller.core.rules.packing.fewest_moves import NoPacking, Packing, pack
@@ -26,9 +27,10 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Worker:
+class Worker(NamedTuple):
     """One worker of a node. ``slot`` counts from 0; if the node has GPUs it is the GPU's index."""
+
+    # A tuple is compared and hashed without Python code, and the core does so all the time.
 
     node: NodeId
     slot: int
