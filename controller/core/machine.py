@@ -59,7 +59,7 @@ from controller.core.nodes.contact import (
 )
 from controller.core.observation_intake import observe
 from controller.core.outlook import outlook
-from controller.core.quiet_events import is_quiet
+from controller.core.quiet_events import SweepPass
 from controller.core.requests.operator_requests import take_request
 from controller.core.rules.evidence import Evidence, EvidenceKind
 from controller.core.rules.placement import Unplaceable, place
@@ -73,7 +73,7 @@ from controller.core.state.task import TaskSpec, TaskState
 from controller.core.state.task_records import Assignment, RegroupLimits, Target
 from controller.core.state.turn import Turn
 from controller.core.succession import take_over
-from controller.core.sweeps import num_finished, run_quiet_sweeps, run_sweeps
+from controller.core.sweeps import num_finished
 from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
@@ -127,7 +127,7 @@ class Machine:
         )
         self.is_checked = False
         self._num_events = 0
-        self._settled_at: float | None = None
+        self._sweeps = SweepPass()
         self._newest: deque[Event] = deque(maxlen=_NUM_REMEMBERED)
         # Reads the catalogue of faults now: the first fault must not wait for it.
         classify_excerpt("")
@@ -152,23 +152,13 @@ class Machine:
             # The event's own room only records it. Consequences follow from the state, in the
             # sweeps: an event in the middle of a recovery needs no case of its own then.
             self._dispatch(turn, event)
-            self._sweep(turn, event)
+            self._sweeps.run(turn, event, is_checked=self.is_checked)
             if self.is_checked:
                 check_invariants(self.state)
         except InvariantViolationError as error:
             error.story = self._story(error.subjects)
             raise
         return turn.instructions
-
-    def _sweep(self, turn: Turn, event: Event) -> None:
-        """Run the sweeps, unless the event is one of many and leaves them nothing to do."""
-        if self._settled_at == event.at and is_quiet(turn, event):
-            if self.is_checked:
-                run_quiet_sweeps(turn)
-            return
-        num_before = len(turn.instructions)
-        run_sweeps(turn, is_checked=self.is_checked)
-        self._settled_at = event.at if len(turn.instructions) == num_before else None
 
     def _story(self, subjects: tuple[str, ...]) -> tuple[str, ...]:
         """Return the last events that name one of the subjects, oldest first.

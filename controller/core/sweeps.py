@@ -187,15 +187,3 @@ def run_sweeps(turn: Turn, *, is_checked: bool = False) -> None:
             for instruction in turn.instructions[num_before:]:
                 if type(instruction) not in sweep.may_emit:
                     raise InvariantViolationError(f"sweep {sweep.name!r} emitted {instruction}")
-
-
-def run_quiet_sweeps(turn: Turn) -> None:
-    """Run all sweeps after an event that is taken for quiet; for checked machines.
-
-    Raises:
-        InvariantViolationError: A sweep had something to do.
-    """
-    num_before = len(turn.instructions)
-    run_sweeps(turn, is_checked=True)
-    if emitted := turn.instructions[num_before:]:
-        raise InvariantViolationError(f"a sweep after a quiet event emitted {emitted[0]}")

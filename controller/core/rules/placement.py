@@ -95,6 +95,14 @@ def place(
         return Unplaceable(reason)
     tasks = sorted(layouts)
     held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
+    if all(
+        len(held[task]) == layouts[task].num_workers
+        and (layouts_before or {}).get(task) == layouts[task]
+        and _is_whole(current[task], layouts[task].tp)
+        for task in tasks
+    ):
+        # Every rank stays, and no group is missing: nothing is left to choose.
+        return {task: current[task] for task in tasks}
     slots_by_task: list[TaskSlots] = []
     for task in tasks:
         placement = current.get(task, ())
@@ -144,6 +152,13 @@ def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
     """Return the layout of a placement with the given tp and pp; None if they do not divide it."""
     replicas, rest = divmod(len(placement), layout.tp * layout.pp)
     return Layout(layout.tp, layout.pp, replicas) if replicas and not rest else None
+
+
+def _is_whole(placement: Placement, tp: int) -> bool:
+    """Return whether every tensor-parallel group is on one node."""
+    return tp == 1 or all(
+        worker.node == placement[rank - rank % tp].node for rank, worker in enumerate(placement)
+    )
 
 
 def _in_order(
