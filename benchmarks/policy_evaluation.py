@@ -129,7 +129,7 @@ def _measure(
         **kept,
         "change": change,
         "took_s": round(took_s, 1),
-        "ettr": ours["ettr"]["mean"],
+        "availability": ours["availability"]["mean"],
         "gpu_hours": ours["gpu_hours"],
     }
 
@@ -181,7 +181,7 @@ def _scenario_row(each: dict[str, Any], names: list[str], *, change: bool = Fals
             cells.append(f"{ratio['mean']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})")
     if change:
         return f"| {each['scenario']} | {each['change']} | {' | '.join(cells)} |"
-    ettr = 100 * each["ettr"]
+    ettr = 100 * each["availability"]
     return (
         f"| {each['scenario']} | {each['seeds']} | {' | '.join(cells)} | {ettr:.2f} % |"
         f" {each['took_s']} |"

@@ -25,7 +25,7 @@ from controller.core.rules.regroup.replicas import ModelPart, part_of
 from controller.core.state.phases import NodeCondition
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
-from controller.core.state.task_records import Spares, Target
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from controller.core.timers import SparesOverdue
 from nodeagent.protocol.ids import NodeId
