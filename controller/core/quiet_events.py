@@ -58,17 +58,22 @@ def is_quiet(turn: Turn, event: Event) -> bool:
     task = turn.state.tasks.get(report.task)
     if task is None or report.generation != task.generation:
         return False
-    if isinstance(report, RankStarted):
-        # A process that was seen is waited for. Nobody acts because it is waited for.
-        return True
-    if isinstance(report, RankDone | RankExited):
-        return report.global_rank in task.ranks and _ends_with_others(turn, task, report)
-    # The first report of a setting that does not recover in process changes what is possible.
-    if report.unsupported:
-        return False
-    if isinstance(report, RankJoined):
-        return any(rank.joined is None for rank in reversed(task.ranks.values()))
-    return _is_one_of_many(turn, task, report)
+    match report:
+        case RankStarted():
+            # A process that was seen is waited for. Nobody acts because it is waited for.
+            is_one_of_many = True
+        case RankJoined(unsupported=()):
+            is_one_of_many = any(rank.joined is None for rank in reversed(task.ranks.values()))
+        case RankHalted(unsupported=()):
+            is_one_of_many = _is_one_of_many(turn, task, report)
+        case RankDone() | RankExited():
+            is_one_of_many = report.global_rank in task.ranks and _ends_with_others(
+                turn, task, report
+            )
+        case _:
+            # The first report of a setting that does not recover in process changes what can be.
+            is_one_of_many = False
+    return is_one_of_many
 
 
 def _is_one_of_many(turn: Turn, task: TaskState, halted: RankHalted) -> bool:
@@ -89,13 +94,13 @@ def _ends_with_others(turn: Turn, task: TaskState, ended: RankDone | RankExited)
         or (measurement is not None and not measurement.is_over)
     ):
         return False
-    living = [rank.worker for rank in reversed(task.ranks.values()) if rank.is_alive]
+    living = (rank.worker for rank in reversed(task.ranks.values()) if rank.is_alive)
+    last = next(living, None)
     worker = task.ranks[ended.global_rank].worker
     wanting = (
         other.assignment.target.ranks
         for other in turn.state.tasks.values()
         if other is not task and other.assignment.target is not None
     )
-    return bool(living) and all(
-        worker not in wanted or any(each in wanted for each in living) for wanted in wanting
-    )
+    # Ranks end about in their order. So the last one that lives tells nearly always.
+    return last is not None and all(worker not in wanted or last in wanted for wanted in wanting)

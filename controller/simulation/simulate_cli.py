@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -20,6 +19,7 @@ from rich.progress import (
 )
 
 from controller.arguments import HelpText
+from controller.clock import SystemClock
 from controller.core.cluster_spec import ClusterSpec
 from controller.simulation.policies.comparison import (
     ALL_POLICIES,
@@ -226,7 +226,7 @@ class _ProgressBar:
             disable=not sys.stderr.isatty(),
         )
         self._task = self._progress.add_task(name, total=num_runs)
-        self._begin_s = time.monotonic()
+        self._clock = SystemClock()
 
     def __enter__(self) -> Self:
         return self
@@ -237,5 +237,5 @@ class _ProgressBar:
     def update(self, num_done: float) -> None:
         """Show the number of runs that are done."""
         self._progress.update(self._task, completed=num_done)
-        if time.monotonic() - self._begin_s > _QUIET_S:
+        if self._clock.now() > _QUIET_S:
             self._progress.start()
