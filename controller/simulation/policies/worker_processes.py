@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 Job = tuple[str, int]
@@ -18,6 +19,13 @@ RunJob = Callable[[Job, Callable[[float], None]], object]
 
 _STEP = 0.01
 """Progress is passed on in steps of this fraction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """The fraction of a job that is done."""
+
+    done: float
 
 
 class ProcessKilledError(Exception):
@@ -56,11 +64,11 @@ def run_jobs(
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
                 job = running[ready]
-                kind, value = _received(ready, job)
-                if kind == "progress":
-                    on_progress(job, value)
+                value = _received(ready, job)
+                if isinstance(value, _Progress):
+                    on_progress(job, value.done)
                     continue
-                if kind == "error":
+                if isinstance(value, Exception):
                     raise value
                 del running[ready]
                 if waiting:
@@ -72,9 +80,9 @@ def run_jobs(
             process.kill()
 
 
-def _received(connection: Connection, job: Job) -> tuple[str, object]:
+def _received(connection: Connection, job: Job) -> object:
     try:
-        return connection.recv()  # type: ignore[no-any-return]
+        return connection.recv()
     except (EOFError, OSError) as error:
         raise ProcessKilledError(f"the process of {job[0]}, seed {job[1]}, was killed") from error
 
@@ -88,18 +96,19 @@ def _work(run: RunJob, connection: Connection) -> None:
             connection.send(_outcome(run, job, connection))
 
 
-def _outcome(run: RunJob, job: Job, connection: Connection) -> tuple[str, object]:
+def _outcome(run: RunJob, job: Job, connection: Connection) -> object:
+    """Return the result of a job, or the exception that it raised."""
     passed_on = 0.0
 
     def report(done: float) -> None:
         nonlocal passed_on
         if done >= passed_on + _STEP:
             passed_on = done
-            connection.send(("progress", done))
+            connection.send(_Progress(done))
 
     try:
-        return "result", run(job, report)
+        return run(job, report)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - raised again in the parent
-        return "error", error
+        return error
