@@ -7,7 +7,7 @@ leaked if the command is ended.
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -34,7 +34,7 @@ class ProcessKilledError(Exception):
 
 def run_jobs(
     run: RunJob, jobs: Sequence[Job], on_progress: Callable[[Job, float], None]
-) -> Iterator[tuple[Job, object]]:
+) -> Generator[tuple[Job, object], None, None]:
     """Yield each job with its result, as they end.
 
     If the caller stops, for instance after Ctrl-C, all processes are killed at once.
