@@ -25,10 +25,12 @@ def run_unicron(
     seed: int,
     *,
     is_auto_heal: bool = True,
+    is_checked: bool = False,
     on_progress: Callable[[float], None] = lambda _done: None,
 ) -> WorkerAccount:
     """Run Unicron through the events; without auto-heal every plan waits for an operator.
 
+    ``is_checked`` has the core check its invariants, and run every sweep after every event.
     ``on_progress`` gets the fraction of the time that is simulated.
     """
     values = setup.scenario.values
@@ -45,6 +47,7 @@ def run_unicron(
         prepare_limit_s=_LONG_S,
     )
     machine = Machine(nodes, _specs(setup), policy)
+    machine.is_checked = is_checked
     names = [each.task.name for each in setup.profiles]
     ledger = WorkerTimeLedger(
         sequence.num_nodes * values.workers_per_node, values.gpus_per_worker, names
