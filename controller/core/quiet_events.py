@@ -102,5 +102,5 @@ def _ends_with_others(turn: Turn, task: TaskState, ended: RankDone | RankExited)
         for other in turn.state.tasks.values()
         if other is not task and other.assignment.target is not None
     )
-    # Ranks end about in their order. So the last one that lives tells nearly always.
+    # Ranks end roughly in their order, so it is enough to look at the last living rank.
     return last is not None and all(worker not in wanted or last in wanted for wanted in wanting)
