@@ -129,7 +129,7 @@ def _measure(
         **kept,
         "change": change,
         "took_s": round(took_s, 1),
-        "ettr": ours["ettr"]["mean"],
+        "availability": ours["availability"]["mean"],
         "gpu_hours": ours["gpu_hours"],
     }
 
@@ -150,7 +150,7 @@ def _section(report: dict[str, Any]) -> str:
 
 Mean over seeds, in brackets the 95 % confidence interval where there is more than one seed.
 
-| scenario | seeds | {" | ".join(names)} | ETTR of Unicron | s |
+| scenario | seeds | {" | ".join(names)} | availability of Unicron | s |
 |---|---|{"---|" * len(names)}---|---|
 {scenarios}
 
@@ -181,9 +181,9 @@ def _scenario_row(each: dict[str, Any], names: list[str], *, change: bool = Fals
             cells.append(f"{ratio['mean']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})")
     if change:
         return f"| {each['scenario']} | {each['change']} | {' | '.join(cells)} |"
-    ettr = 100 * each["ettr"]
+    availability = 100 * each["availability"]
     return (
-        f"| {each['scenario']} | {each['seeds']} | {' | '.join(cells)} | {ettr:.2f} % |"
+        f"| {each['scenario']} | {each['seeds']} | {' | '.join(cells)} | {availability:.2f} % |"
         f" {each['took_s']} |"
     )
 

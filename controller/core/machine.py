@@ -59,6 +59,7 @@ from controller.core.nodes.contact import (
 )
 from controller.core.observation_intake import observe
 from controller.core.outlook import outlook
+from controller.core.quiet_events import SweepPass
 from controller.core.requests.operator_requests import take_request
 from controller.core.rules.evidence import Evidence, EvidenceKind
 from controller.core.rules.placement import Unplaceable, place
@@ -72,7 +73,7 @@ from controller.core.state.task import TaskSpec, TaskState
 from controller.core.state.task_records import Assignment, RegroupLimits, Target
 from controller.core.state.turn import Turn
 from controller.core.succession import take_over
-from controller.core.sweeps import num_finished, run_sweeps
+from controller.core.sweeps import num_finished
 from controller.core.timers import (
     BurstOver,
     CapacityOverdue,
@@ -127,6 +128,7 @@ class Machine:
         )
         self.is_checked = False
         self._num_events = 0
+        self._sweeps = SweepPass()
         self._newest: deque[Event] = deque(maxlen=_NUM_REMEMBERED)
         # Reads the catalogue of faults now: the first fault must not wait for it.
         classify_excerpt("")
@@ -151,7 +153,7 @@ class Machine:
             # The event's own room only records it. Consequences follow from the state, in the
             # sweeps: an event in the middle of a recovery needs no case of its own then.
             self._dispatch(turn, event)
-            run_sweeps(turn, is_checked=self.is_checked)
+            self._sweeps.run(turn, event, is_checked=self.is_checked)
             if self.is_checked:
                 check_invariants(self.state)
         except InvariantViolationError as error:

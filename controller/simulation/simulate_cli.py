@@ -7,12 +7,19 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Final
+from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from controller.arguments import HelpText
+from controller.clock import SystemClock
 from controller.core.cluster_spec import ClusterSpec
 from controller.simulation.policies.comparison import (
     ALL_POLICIES,
@@ -62,6 +69,7 @@ examples:
 """
 
 _MAX_DIGITS: Final = 18
+_QUIET_S: Final = 2.0
 
 ReadCluster = Callable[[Path | None, Path | None], ClusterSpec | None]
 """Returns the cluster of a controller's socket or of a run's directory; None if both are None."""
@@ -129,23 +137,23 @@ def run(arguments: argparse.Namespace, read_cluster: ReadCluster) -> int:
     try:
         _check_report(arguments.report)
         setup, policies = _setup(arguments, read_cluster)
-        with _progress() as progress:
-            total = len(policies) * arguments.seeds
-            bar = progress.add_task(setup.scenario.name, total=total)
-            campaign = run_campaign(
-                setup,
-                policies,
-                arguments.seeds,
-                lambda done: progress.update(bar, completed=done),
-            )
+        with _ProgressBar(setup.scenario.name, len(policies) * arguments.seeds) as bar:
+            campaign = run_campaign(setup, policies, arguments.seeds, bar.update)
     except RecordError as error:
         sys.stderr.write(f"unicron simulate: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("unicron simulate: interrupted; nothing was written\n")
+        sys.stderr.write("unicron simulate: interrupted; no run was done\n")
         return 130
     _print(campaign, is_json=arguments.json)
-    return 0 if arguments.report is None else _report(campaign, arguments.report)
+    if campaign.is_interrupted:
+        names = ", ".join(campaign.accounts)
+        sys.stderr.write(
+            f"unicron simulate: interrupted: of {arguments.seeds} seed(s) {campaign.num_seeds} was"
+            f" done by {names}\n"
+        )
+    code = 0 if arguments.report is None else _report(campaign, arguments.report)
+    return 130 if campaign.is_interrupted else code
 
 
 def _setup(
@@ -204,13 +212,30 @@ def _print(campaign: Campaign, *, is_json: bool) -> None:
         sys.stderr.write("no ratios, since the policy unicron was not run: add --policy unicron\n")
 
 
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+class _ProgressBar:
+    """A bar with an estimate, on a terminal only, for what takes more than ``_QUIET_S``."""
+
+    def __init__(self, name: str, num_runs: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task(name, total=num_runs)
+        self._clock = SystemClock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._progress.stop()
+
+    def update(self, num_done: float) -> None:
+        """Show the number of runs that are done."""
+        self._progress.update(self._task, completed=num_done)
+        if self._clock.now() > _QUIET_S:
+            self._progress.start()

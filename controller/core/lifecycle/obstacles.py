@@ -12,7 +12,7 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     if missing is not None:
         is_there = turn.state.nodes[missing.node].is_in_service
         return f"waits for {f'GPU {missing.slot} of ' if is_there else 'node '}{missing.node}"
-    wanted = set(target.placement)
+    wanted = target.ranks.keys()
     for other in turn.state.tasks.values():
         if other is not task and not wanted.isdisjoint(other.occupied_workers):
             return f"waits for workers of {other.spec.task}"

@@ -25,7 +25,7 @@ from controller.core.rules.regroup.replicas import ModelPart, part_of
 from controller.core.state.phases import NodeCondition
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
-from controller.core.state.task_records import Spares, Target
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from controller.core.timers import SparesOverdue
 from nodeagent.protocol.ids import NodeId
@@ -59,7 +59,7 @@ def is_prepared(turn: Turn, task: TaskState, target: Target, staying: Collection
     if missing and spares.target != target:
         _begin(turn, task, target, missing)
         return False
-    return spares.is_over or not _awaited(spares)
+    return not awaits_spares(task)
 
 
 def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> None:
@@ -83,12 +83,16 @@ def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> No
     )  # fmt: skip
 
 
-def _awaited(spares: Spares) -> list[int]:
-    return [
-        number
-        for number, rank in spares.ranks.items()
-        if rank.is_alive and not rank.is_broken and rank.position is None
-    ]
+def awaits_spares(task: TaskState) -> bool:
+    """Return whether the task waits for spares that still build their models.
+
+    Spares report about in their order: those that are awaited come last.
+    """
+    spares = task.spares
+    return not spares.is_over and any(
+        rank.position is None and rank.is_alive and not rank.is_broken
+        for rank in reversed(spares.ranks.values())
+    )
 
 
 def ready_spares(turn: Turn, task: TaskState, target: Target) -> dict[int, int]:
@@ -114,15 +118,13 @@ def can_serve(turn: Turn, task: TaskState, worker: Worker, part: ModelPart) -> b
         for other in turn.state.tasks.values()
         if other.assignment.target and other.assignment.target.placement is not other.placement
     )
-    return not any(worker in target.placement for target in moving)
+    return not any(worker in target.ranks for target in moving)
 
 
 def place_in(target: Target, worker: Worker, part: ModelPart) -> int | None:
     """Return the rank of ``target`` that a process at ``worker`` with this part can be, if any."""
-    if worker not in target.placement:
-        return None
-    place = target.placement.index(worker)
-    return place if part_of(target.layout, place) == part else None
+    place = target.ranks.get(worker)
+    return place if place is not None and part_of(target.layout, place) == part else None
 
 
 def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> None:

@@ -209,11 +209,11 @@ def _copy_holders(
 
 
 def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
-    given_up = task.occupied_workers - set(target.placement)
+    given_up = task.occupied_workers - target.ranks.keys()
     return any(
         other is not task
         and other.assignment.target
-        and given_up & set(other.assignment.target.placement)
+        and not given_up.isdisjoint(other.assignment.target.ranks)
         for other in turn.state.tasks.values()
     )
 
@@ -251,7 +251,7 @@ def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[
     if old is None:
         return {}
     is_same = is_same_model(old, new)
-    places = {worker: number for number, worker in enumerate(target.placement)}
+    places = target.ranks
     continues: dict[int, int] = {}
     for number in ranks:
         place = places.get(task.ranks[number].worker)

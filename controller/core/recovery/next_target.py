@@ -46,7 +46,7 @@ def goal_of(turn: Turn, task: TaskState) -> Target | None:
     if not note_obstacle(turn, task, target):
         return target
     await_capacity(turn, task)
-    return _interim(turn, task, set(target.placement)) if parking.is_impatient else None
+    return _interim(turn, task, target.ranks.keys()) if parking.is_impatient else None
 
 
 def _interim(

@@ -44,7 +44,7 @@ def parts_left(
         for number, part in sorted(parts.items())
         if number not in continues
         and part in known
-        and workers[number] not in goal.placement
+        and workers[number] not in goal.ranks
         and can_serve(turn, task, workers[number], part)
     }
 

@@ -18,6 +18,7 @@ ranks. Equal inputs give equal placements.
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
 from controller.core.rules.packing.fewest_moves import NoPacking, Packing, pack
@@ -26,9 +27,10 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Worker:
+class Worker(NamedTuple):
     """One worker of a node. ``slot`` counts from 0; if the node has GPUs it is the GPU's index."""
+
+    # A tuple is compared and hashed without Python code, and the core does so all the time.
 
     node: NodeId
     slot: int
@@ -93,6 +95,14 @@ def place(
         return Unplaceable(reason)
     tasks = sorted(layouts)
     held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
+    if all(
+        len(held[task]) == layouts[task].num_workers
+        and (layouts_before or {}).get(task) == layouts[task]
+        and _is_whole(current[task], layouts[task].tp)
+        for task in tasks
+    ):
+        # Every rank stays, and no group is missing: nothing is left to choose.
+        return {task: current[task] for task in tasks}
     slots_by_task: list[TaskSlots] = []
     for task in tasks:
         placement = current.get(task, ())
@@ -142,6 +152,13 @@ def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
     """Return the layout of a placement with the given tp and pp; None if they do not divide it."""
     replicas, rest = divmod(len(placement), layout.tp * layout.pp)
     return Layout(layout.tp, layout.pp, replicas) if replicas and not rest else None
+
+
+def _is_whole(placement: Placement, tp: int) -> bool:
+    """Return whether every tensor-parallel group is on one node."""
+    return tp == 1 or all(
+        worker.node == placement[rank - rank % tp].node for rank, worker in enumerate(placement)
+    )
 
 
 def _in_order(

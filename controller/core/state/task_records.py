@@ -4,6 +4,7 @@ Everybody may read them. ``tests/unit/core/test_one_writer.py`` holds the rule.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from controller.core.rules.actions import Cure
@@ -20,12 +21,17 @@ Intent = Literal["run", "stop", "hold"]
 """What becomes of a task once its ranks are gone: it waits to run, stays stopped, or is held."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """Where a task is to run next."""
 
     layout: Layout
     placement: Placement
+
+    @cached_property
+    def ranks(self) -> dict[Worker, int]:
+        """The rank at each worker."""
+        return {worker: rank for rank, worker in enumerate(self.placement)}
 
     def uses(self, node: NodeId) -> bool:
         """Return whether a rank is to run on ``node``."""

@@ -1,5 +1,6 @@
 """The policies ``unicron`` and ``unicron-approved``: the core on a modelled cluster."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from controller.core.machine import Machine
@@ -19,9 +20,19 @@ _LONG_S = 86400.0
 
 
 def run_unicron(
-    setup: InitialSetup, sequence: EventSequence, seed: int, *, is_auto_heal: bool = True
+    setup: InitialSetup,
+    sequence: EventSequence,
+    seed: int,
+    *,
+    is_auto_heal: bool = True,
+    is_checked: bool = False,
+    on_progress: Callable[[float], None] = lambda _done: None,
 ) -> WorkerAccount:
-    """Run Unicron through the events; without auto-heal every plan waits for an operator."""
+    """Run Unicron through the events; without auto-heal every plan waits for an operator.
+
+    ``is_checked`` has the core check its invariants, and run every sweep after every event.
+    ``on_progress`` gets the fraction of the time that is simulated.
+    """
     values = setup.scenario.values
     width = len(str(sequence.num_nodes))
     nodes = [
@@ -36,12 +47,13 @@ def run_unicron(
         prepare_limit_s=_LONG_S,
     )
     machine = Machine(nodes, _specs(setup), policy)
+    machine.is_checked = is_checked
     names = [each.task.name for each in setup.profiles]
     ledger = WorkerTimeLedger(
         sequence.num_nodes * values.workers_per_node, values.gpus_per_worker, names
     )
     rng = seeded_random(setup.scenario.name, seed, "unicron")
-    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(), rng)
+    site = ModelledNodes(machine, values, setup.profiles, ledger, VirtualClock(on_progress), rng)
     ModelledCluster(site).run(sequence)
     return replace(ledger.close(sequence.duration_s), num_plans=machine.state.plans.num_named)
 

@@ -9,6 +9,7 @@ from controller.printing import plain_console, print_table
 from controller.simulation.policies.comparison import Campaign, Interval
 from controller.simulation.world.worker_time import ACTIVITIES, WorkerAccount
 
+_NOTHING_DAYS: Final = 1e-6
 _HEADS: Final = {
     "training": "train", "detection": "detect", "transition": "recover", "recomputation": "rerun",
     "manual": "by hand", "slow": "slow", "waiting": "wait", "repair": "repair",
@@ -18,11 +19,14 @@ _HEADS: Final = {
 
 def as_json(campaign: Campaign) -> dict[str, Any]:
     """Return a campaign as JSON, in weighted FLOP and GPU-hours. Equal runs give equal bytes."""
-    scenario = campaign.setup.scenario
+    scenario, (used, cut) = campaign.setup.scenario, campaign.days
     return {
         "scenario": scenario.name,
         "title": scenario.title,
         "seeds": campaign.num_seeds,
+        "days_used": used,
+        "days_cut": cut,
+        "is_interrupted": campaign.is_interrupted,
         "initial_split": campaign.setup.split,
         "origins": scenario.origins,
         "policies": {name: _policy(each) for name, each in campaign.accounts.items()},
@@ -34,6 +38,7 @@ def _policy(accounts: list[WorkerAccount]) -> dict[str, Any]:
     return {
         "waf": Interval.of([each.waf for each in accounts]).as_json(),
         "ettr": Interval.of([each.ettr for each in accounts]).as_json(),
+        "availability": Interval.of([each.availability for each in accounts]).as_json(),
         "incidents": Interval.of([each.num_incidents for each in accounts]).as_json(),
         "plans": plans.as_json() if (plans := _plans(accounts)) else None,
         "gpu_hours": mean_hours(accounts),
@@ -63,11 +68,20 @@ def print_campaign(campaign: Campaign) -> None:
     split = ", ".join(f"{name} {size}" for name, size in campaign.setup.split.items())
     console.print(f"{scenario.name}: {scenario.title}")
     console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)")
+    console.print(days_text(campaign))
     print_table(
         console,
-        ("policy", "weighted EFLOP", "unicron / policy", "ETTR", "incidents", "plans"),
+        (
+            "policy",
+            "weighted EFLOP",
+            "unicron / policy",
+            "ettr",
+            "availability",
+            "incidents",
+            "plans",
+        ),
         [_row(name, accounts, campaign.ratios) for name, accounts in campaign.accounts.items()],
-        numbers=range(1, 6),
+        numbers=range(1, 7),
     )
     print_table(
         console,
@@ -76,6 +90,13 @@ def print_campaign(campaign: Campaign) -> None:
         numbers=range(1, 1 + len(_HEADS)),
         box=SIMPLE_HEAD,
     )
+
+
+def days_text(campaign: Campaign) -> str:
+    """Return how many days were simulated, and how many days of the trace were not."""
+    used, cut = campaign.days
+    rest = f", {cut:.1f} days of the trace cut" if cut >= _NOTHING_DAYS else ""
+    return f"days: {used:.1f} used{rest}"
 
 
 def _row(
@@ -87,6 +108,7 @@ def _row(
         _eflop(Interval.of([each.waf for each in accounts]).mean),
         _ratio(ratio) if ratio else "",
         f"{100 * Interval.of([each.ettr for each in accounts]).mean:.1f} %",
+        f"{100 * Interval.of([each.availability for each in accounts]).mean:.1f} %",
         f"{Interval.of([each.num_incidents for each in accounts]).mean:.0f}",
         f"{plans.mean:.0f}" if plans else "",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.simulation.policies.comparison import UNICRON, Campaign
-from controller.simulation.report.comparison_text import as_json, mean_hours
+from controller.simulation.report.comparison_text import as_json, days_text, mean_hours
 from controller.simulation.world.worker_time import ACTIVITIES
 
 _COLOURS: Final = {
@@ -47,7 +47,7 @@ def _page(campaign: Campaign) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
-<p>{campaign.num_seeds} seed(s). Initial split: {html.escape(_split(campaign))}.</p>
+<p>{campaign.num_seeds} seed(s), {days_text(campaign)}. Initial split: {html.escape(_split(campaign))}.</p>
 <h2>Accumulated WAF of Unicron, divided by each policy's</h2>
 {_ratio_plot(campaign)}
 {_table(campaign)}
@@ -106,10 +106,11 @@ def _table(campaign: Campaign) -> str:
         ratio = f"{ratios[name].mean:.3f}" if name in ratios else ""
         cells = (
             name, f"{policy['waf']['mean']:.4g}", ratio, f"{100 * policy['ettr']['mean']:.2f} %",
+            f"{100 * policy['availability']['mean']:.2f} %",
             f"{policy['incidents']['mean']:.1f}",
         )  # fmt: skip
         rows.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>")
-    heads = ("policy", "weighted FLOP", "Unicron / policy", "ETTR", "incidents")
+    heads = ("policy", "weighted FLOP", "Unicron / policy", "ettr", "availability", "incidents")
     head = "".join(f"<th>{each}</th>" for each in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

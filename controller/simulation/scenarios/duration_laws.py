@@ -4,6 +4,8 @@
 {law = "uniform", low_s = 43200, high_s = 172800}
 {law = "exponential", mean_s = 3600}
 {law = "lognormal", median_s = 600, sigma = 0.8}
+{law = "weibull", scale_s = 600, shape = 0.7}
+{law = "gamma", scale_s = 600, shape = 0.7}
 {law = "empirical", trace = "stepfun"}            durations of the faults of a trace
 """
 
@@ -87,6 +89,40 @@ class LogNormal(Record):
         return self.median_s * math.exp(self.sigma**2 / 2)
 
 
+class Weibull(Record):
+    """Weibull: with a shape below 1, short and very long durations are frequent."""
+
+    law: Literal["weibull"]
+    scale_s: _Seconds
+    shape: Annotated[float, Field(ge=0.1, le=100)]
+
+    def draw(self, rng: random.Random) -> float:
+        """Return a duration, seconds."""
+        return rng.weibullvariate(self.scale_s, self.shape)
+
+    @property
+    def mean_s(self) -> float:
+        """The mean, seconds."""
+        return self.scale_s * math.gamma(1.0 + 1.0 / self.shape)
+
+
+class Gamma(Record):
+    """Gamma: the sum of ``shape`` exponential durations, also for fractions."""
+
+    law: Literal["gamma"]
+    scale_s: _Seconds
+    shape: Annotated[float, Field(ge=0.01, le=1e4)]
+
+    def draw(self, rng: random.Random) -> float:
+        """Return a duration, seconds."""
+        return rng.gammavariate(self.shape, 1.0) * self.scale_s
+
+    @property
+    def mean_s(self) -> float:
+        """The mean, seconds."""
+        return self.shape * self.scale_s
+
+
 class Empirical(Record):
     """One of the durations in a trace, each equally likely."""
 
@@ -105,7 +141,8 @@ class Empirical(Record):
 
 
 Law = Annotated[
-    Constant | Uniform | Exponential | LogNormal | Empirical, Field(discriminator="law")
+    Constant | Uniform | Exponential | LogNormal | Weibull | Gamma | Empirical,
+    Field(discriminator="law"),
 ]
 
 

@@ -13,11 +13,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from controller.simulation.scenarios.count_traces import changes_of, node_names
 from profiles.records import RecordError, parse_json, read_text
 
 _DAY_S: Final = 86400.0
 _MAX_DAYS: Final = 1e6
 _MAX_DIGITS: Final = 14
+_MAX_NODES: Final = 100_000
+_MAX_GAP_S: Final = 1e7
 _KEYS: Final = {"node_id", "event_time", "event_type", "fault_type"}
 _FILES: Final = {
     "stepfun": "infinitehbd-fault-trace.json",
@@ -97,6 +100,8 @@ def repair_times_s(name: str) -> tuple[float, ...]:
 def parse_faults(text: str, place: str) -> Trace:
     """Return the trace of a JSON list of ``fault_start`` and ``fault_end``, times in days.
 
+    An object with ``gap_seconds`` (also in ``metadata``) and ``data`` has counts of nodes instead.
+
     The order of the file counts, since a fault may begin and end at the same time. A node is away
     from the begin of its first open fault to the end of its last.
 
@@ -104,6 +109,8 @@ def parse_faults(text: str, place: str) -> Trace:
         RecordError: The text is not such a list, or a fault ends before it begins.
     """
     rows = parse_json(text, place)
+    if isinstance(rows, dict):
+        return _counted(place, *_counts_of_object(rows, place))
     if not isinstance(rows, list) or not rows:
         raise RecordError(f"{place}: must be a JSON list of faults, one or more")
     changes = [_fault_change(row, f"{place}: {number}") for number, row in enumerate(rows)]
@@ -114,12 +121,17 @@ def parse_faults(text: str, place: str) -> Trace:
 def parse_spot(text: str, place: str) -> Trace:
     """Return the trace of lines ``milliseconds,add|remove,node``: a node is away until it is added.
 
+    Lines ``milliseconds,count`` give the number of present nodes instead.
+
     A node whose first line is ``remove`` is present at the start.
 
     Raises:
         RecordError: A line has another format, adds a present node, or removes an absent one.
     """
-    changes = [_spot_change(row, line) for row, line in _rows(text, place) if row]
+    rows = [(row, line) for row, line in _rows(text, place) if row]
+    if rows and len(rows[0][0]) == 2:
+        return _counted(place, *_counts_of_lines(rows))
+    changes = [_spot_change(row, line) for row, line in rows]
     if not changes:
         raise RecordError(f"{place}: is empty")
     first: dict[str, float] = {}
@@ -135,6 +147,55 @@ def parse_spot(text: str, place: str) -> Trace:
         tuple(each for each in absences if each.begin_s >= 0.0 or each.end_s != 0.0),
         max(change.at_s for change in changes),
     )
+
+
+def _counts_of_lines(rows: list[tuple[list[str], str]]) -> tuple[list[float], list[int]]:
+    times_s, counts = list[float](), list[int]()
+    for row, place in rows:
+        if len(row) != 2 or not (_is_whole_number(row[0]) and _is_whole_number(row[1])):
+            raise RecordError(
+                f"{place}: {','.join(row)!r:.80} must be milliseconds, a count of nodes"
+            )
+        if times_s and int(row[0]) / 1000.0 <= times_s[-1]:
+            raise RecordError(f"{place}: is not later than the line before; sort by time")
+        times_s.append(int(row[0]) / 1000.0)
+        counts.append(_count(int(row[1]), place))
+    first_s = times_s[0]
+    return [at_s - first_s for at_s in times_s], counts
+
+
+def _counts_of_object(document: dict[str, Any], place: str) -> tuple[list[float], list[int]]:
+    metadata = document.get("metadata")
+    gap_s = document.get(
+        "gap_seconds", metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+    )
+    counts = document.get("data")
+    if isinstance(gap_s, bool) or not isinstance(gap_s, int | float) or not 0 < gap_s < _MAX_GAP_S:
+        raise RecordError(f"{place}: gap_seconds: must be the seconds between two counts, above 0")
+    if not isinstance(counts, list) or not counts:
+        raise RecordError(f"{place}: data: must be a list of counts of nodes, one or more")
+    return (
+        [number * float(gap_s) for number in range(len(counts) + 1)],
+        [_count(each, f"{place}: data.{number}") for number, each in enumerate(counts)],
+    )
+
+
+def _count(value: Any, place: str) -> int:  # noqa: ANN401 - of a file
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_NODES:
+        raise RecordError(f"{place}: {value!r:.80} must be a count of nodes, 0 to {_MAX_NODES}")
+    return value
+
+
+def _counted(place: str, times_s: list[float], counts: list[int]) -> Trace:
+    """Return the trace of counts at these times; it may have one more time, its end."""
+    if not max(counts):
+        raise RecordError(f"{place}: all counts are 0: there is no node")
+    changes = [
+        # Who is absent at the first count is absent from the start.
+        _Change(times_s[each.tick] if each.tick else -1.0, each.node, each.is_away, place)
+        for each in changes_of(counts)
+    ]
+    return Trace(node_names(counts), _absences(changes), times_s[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +221,7 @@ def _rows(text: str, place: str) -> Iterator[tuple[list[str], str]]:
 def _spot_change(row: list[str], place: str) -> _Change:
     if len(row) == 3:
         at_ms, kind, node = row
-        is_time = at_ms.isascii() and at_ms.isdecimal() and len(at_ms) <= _MAX_DIGITS
-        if is_time and kind in {"add", "remove"} and _is_name(node):
+        if _is_whole_number(at_ms) and kind in {"add", "remove"} and _is_name(node):
             return _Change(int(at_ms) / 1000.0, node, kind == "remove", place)
     raise RecordError(f"{place}: {','.join(row)!r:.80} must be milliseconds, add or remove, a node")
 
@@ -178,6 +238,10 @@ def _fault_change(row: Any, place: str) -> _Change:  # noqa: ANN401 - of a file
         f"{place}: must have node_id (a name), event_time in days, 0 or more and below {_MAX_DAYS:g}, and"
         " event_type fault_start or fault_end"
     )
+
+
+def _is_whole_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _is_name(text: str) -> bool:

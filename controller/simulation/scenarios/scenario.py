@@ -141,6 +141,7 @@ class Values(Record):
 
     Attributes:
         nodes: Nodes of the initial split. With a trace, 0 means all nodes that it names.
+        healthy_nodes: With a trace, additional nodes that it never names: they never fail.
         standby_nodes: Additional nodes, idle at the start.
         workers_per_node: Workers of a node. A worker is a GPU, or several GPUs together.
         gpus_per_worker: GPUs of one worker.
@@ -158,6 +159,7 @@ class Values(Record):
     """
 
     nodes: _Count
+    healthy_nodes: _Count = 0
     standby_nodes: _Count = 0
     workers_per_node: _Positive
     gpus_per_worker: _Positive = 1

@@ -1,6 +1,6 @@
 """Reads scenarios from TOML files, shipped or a user's own.
 
-    title = "..."
+    title = "..."           optional if there is a base
     base = "trace-a"        optional: gives all values that this file does not give
     [paper]                 values from a publication
     nodes = 16
@@ -109,8 +109,12 @@ def _merged(text: str, place: str) -> tuple[str, dict[str, Any], dict[str, str]]
     if unknown := sorted(document.keys() - {"title", "base", "paper", "ours"}):
         raise RecordError(f"{place}: {unknown[0]}: unknown key; known: title, base, paper, ours")
     title, base = document.get("title"), document.get("base")
+    if title is None and isinstance(base, str):
+        title = f"{base} with other values"
     if not isinstance(title, str):
-        raise RecordError(f"{place}: title: must be a text in quotes")
+        raise RecordError(
+            f"{place}: title: must be a text in quotes; only a file with a base may leave it out"
+        )
     own, origins = _sections(document, place)
     if base is None:
         return title, own, origins
@@ -157,6 +161,8 @@ def _check(values: Values, place: str) -> None:
         if task.name in seen:
             raise RecordError(f"{place}: tasks.{number}.name: {task.name!r} names two tasks")
         seen.add(task.name)
+    if values.healthy_nodes and not isinstance(values.faults, TracedFaults):
+        raise RecordError(f"{place}: healthy_nodes: is for traces; add these nodes to nodes")
     if not values.nodes and not isinstance(values.faults, TracedFaults):
         raise RecordError(
             f"{place}: nodes: must be 1 or more, unless the nodes are those of a trace"

@@ -56,6 +56,7 @@ class EventSequence:
         events: All events, in the order of time.
         returns: When absent nodes arrive: (seconds, node).
         duration_s: The length of the run.
+        cut_s: How much longer the trace is.
     """
 
     num_nodes: int
@@ -63,6 +64,7 @@ class EventSequence:
     events: tuple[SimulatedEvent, ...]
     returns: tuple[tuple[float, int], ...]
     duration_s: float
+    cut_s: float = 0.0
 
 
 def draw_events(scenario: Scenario, seed: int) -> EventSequence:
@@ -143,7 +145,7 @@ def _draw_event(scenario: Scenario, kind: str, at_s: float, node: int, name: str
 
 def _traced(scenario: Scenario, faults: TracedFaults, trace: Trace, seed: int) -> EventSequence:
     values = scenario.values
-    num_nodes = (values.nodes or len(trace.nodes)) + values.standby_nodes
+    num_nodes = (values.nodes or len(trace.nodes)) + values.healthy_nodes + values.standby_nodes
     if num_nodes < len(trace.nodes):
         raise RecordError(
             f"{scenario.place}: nodes, standby_nodes: {num_nodes} are fewer than the {len(trace.nodes)}"
@@ -180,6 +182,7 @@ def _traced(scenario: Scenario, faults: TracedFaults, trace: Trace, seed: int) -
         tuple(sorted(events, key=_order)),
         tuple(sorted(returns)),
         duration_s,
+        trace.end_s - begin_s - duration_s,
     )
 
 

@@ -53,7 +53,8 @@ class WorkerAccount:
         waf: Accumulated weighted FLOP: the integral of F over the time in training.
         gpu_hours: GPU-hours by activity. Their sum is all GPU-hours of the run.
         ettr: Effective training time ratio: the time in training (slow phases count by their speed)
-            over the time in which no plan had stopped the task.
+            over the length of the run. All tasks count alike.
+        availability: The same over the time in which no plan had stopped the task.
         num_incidents: Faults that hit a task.
         num_plans: Proposed plans; None for a policy without plans.
     """
@@ -61,6 +62,7 @@ class WorkerAccount:
     waf: float
     gpu_hours: dict[str, float]
     ettr: float
+    availability: float
     num_incidents: int
     num_plans: int | None = None
 
@@ -119,8 +121,9 @@ class WorkerTimeLedger:
             name: seconds * self._gpus_per_worker / 3600.0
             for name, seconds in self._worker_s.items()
         }
-        ettr = self._training_s / self._active_s if self._active_s else 0.0
-        return WorkerAccount(self._waf, hours, ettr, self.num_incidents)
+        ettr = self._training_s / (at_s * len(self._tasks)) if at_s and self._tasks else 0.0
+        availability = self._training_s / self._active_s if self._active_s else 0.0
+        return WorkerAccount(self._waf, hours, ettr, availability, self.num_incidents)
 
     def _settle(self, at_s: float) -> None:
         passed_s = at_s - self._since

@@ -48,6 +48,9 @@ def test_json_has_policies_and_ratios_and_repeats_byte_by_byte(
     assert 1 < ratio["low"] <= ratio["mean"] <= ratio["high"]
     wafs = [answer["policies"][name]["waf"]["mean"] for name in ("unicron", "megatron")]
     assert wafs[0] / wafs[1] == pytest.approx(ratio["mean"], rel=0.05)
+    assert answer["policies"]["unicron"].keys() >= {"ettr", "availability"}
+    assert answer["days_used"] == pytest.approx(2.0)
+    assert answer["days_cut"] == 0.0
     assert simulate(*arguments) == 0
     assert capsys.readouterr().out == first
 
@@ -115,6 +118,31 @@ def test_hash_seeds_change_nothing() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+def test_ctrl_c_prints_what_is_done_and_leaves_no_warning(tmp_path: Path) -> None:
+    file = tmp_path / "long.toml"
+    rates = 'faults = { kind = "rates", node_lost = 300.0, process = 300.0 }'
+    text = TEXT.replace('faults = { kind = "counts" }', rates).replace("days = 2.0", "days = 500.0")
+    file.write_text(text)
+    code = (
+        "import os, signal, sys\n"
+        "from controller.cli import main\n"
+        "from controller.simulation.policies import comparison\n"
+        "def drawn(setup, jobs, note, real=comparison.run_jobs):\n"
+        "    for done in real(setup, jobs, note):\n"
+        "        yield done\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "comparison.run_jobs = drawn\n"
+        f"sys.exit(main(['simulate', {str(file)!r}, '--policy', 'equal', '--policy', 'unicron']))\n"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 130, ended.stderr
+    assert "equal" in ended.stdout
+    assert "interrupted: of 5 seed(s) 1 was done" in ended.stderr
+    assert "semaphore" not in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_ratios_need_unicron(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,6 +96,9 @@ class GreedyPacking:
             stays = kind.usable_stays(v, self.rooms[v])
             if self.eviction and self.eviction.keeps is not None:
                 stays = stays[: self.eviction.keeps[k].get(v, 0)]
+            if len(stays) == 1:  # on large clusters nearly all nodes are like that
+                levels[stays[0]][v] = 1
+                continue
             for stay, num in Counter(stays).items():
                 levels[stay][v] = num
         return levels

@@ -53,12 +53,16 @@ class TaskSlots:
         self._before = before if is_same_model else None
         self._remnants: list[dict[int, dict[int, _GroupRemnant]]] = [{} for _ in range(layout.pp)]
         self._sizes = Counter[int]()
-        if self._before is not None:
+        if before is not None and self._before is not None:
+            tp, dp = before.tp, before.dp
+            sizes = [0] * dp
             for rank, (node, slot) in held.items():
-                stage, replica = self._before.pp_rank(rank), self._before.dp_rank(rank)
+                group, tp_rank = divmod(rank, tp)
+                stage, replica = divmod(group, dp)
                 remnants = self._remnants[stage].setdefault(node, {})
-                remnants.setdefault(replica, {})[self._before.tp_rank(rank)] = slot
-                self._sizes[replica] += 1
+                remnants.setdefault(replica, {})[tp_rank] = slot
+                sizes[replica] += 1
+            self._sizes.update({replica: num for replica, num in enumerate(sizes) if num})
 
     def kinds(self) -> list[GroupKind]:
         """Return the groups to place: one kind per stage; one kind if no rank keeps its place."""
@@ -116,6 +120,9 @@ class TaskSlots:
     def _kept_rows(
         self, v: int, num: int, remnants: Mapping[int, _GroupRemnant]
     ) -> list[GroupSlots]:
+        if num == len(remnants) == 1:  # on large clusters nearly all nodes are like that
+            ((r, remnant),) = remnants.items()
+            return [GroupSlots(v, [remnant.get(i) for i in range(self._layout.tp)], r)]
         # The most complete groups stay whole. Of equally complete ones, those of the replica with
         # the most ranks.
         order = sorted(remnants, key=lambda r: (-len(remnants[r]), -self._sizes[r], r))
@@ -180,7 +187,10 @@ class TaskSlots:
 
 def _stays(remnants: Iterable[_GroupRemnant]) -> tuple[int, ...]:
     """Return how many ranks of the first, second, ... group on a node stay, given its remnants."""
-    nums = Counter(i for remnant in remnants for i in remnant)
+    first, *others = remnants
+    if not others:
+        return (len(first),)
+    nums = Counter(i for remnant in (first, *others) for i in remnant)
     return tuple(
         # Ranks of one tp rank are interchangeable between remnants. So the first group gets one of
         # each that is present, the second gets one of each that is left, and so on.

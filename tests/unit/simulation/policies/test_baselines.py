@@ -104,7 +104,7 @@ def test_all_hours_are_accounted_for_and_seeds_repeat(name: str) -> None:
     account = run(name, *faults)
     assert sum(account.gpu_hours.values()) == pytest.approx(8 * END_S / 3600)
     assert min(account.gpu_hours.values()) >= -1e-9
-    assert 0 < account.ettr < 1
+    assert 0 < account.availability < 1
     assert account == run(name, *faults)
 
 

@@ -51,7 +51,7 @@ def test_without_faults_all_but_the_start_is_training() -> None:
     account = run()
     assert seconds(account, "transition") == pytest.approx(8 * 100)
     assert seconds(account, "training") == pytest.approx(8 * 99_900)
-    assert account.ettr == pytest.approx(0.999)
+    assert account.availability == pytest.approx(0.999)
 
 
 def test_killed_process_costs_detection_park_and_restart() -> None:
@@ -109,20 +109,20 @@ def test_a_recovery_is_verified_although_a_change_by_hand_interrupts_it(
 
 def test_task_that_a_plan_stopped_and_saved_computes_nothing_again() -> None:
     account = run(event("node_lost", 20_000.0, 1), event("node_lost", 21_000.0, 2))
-    assert account.ettr > 0.98  # what a plan has stopped is not waiting
+    assert account.availability > 0.98  # what a plan has stopped is not waiting
     # Of b, which lost both nodes, the iterations that were broken off; of a, nothing.
     assert seconds(account, "recomputation") <= 4 * SETUP.split["b"] * iteration_s("b")
 
 
 def test_task_whose_only_node_is_lost_for_good_is_stopped() -> None:
-    assert run(event("node_lost", 30_000.0, 0, away_s=None)).ettr > 0.98
+    assert run(event("node_lost", 30_000.0, 0, away_s=None)).availability > 0.98
 
 
 def test_ranks_that_were_lost_unseen_are_missed() -> None:
     # The node is back before anybody noticed; all of a was on it, and nobody else can tell.
     account = run(event("node_lost", 50_000.0, 0, away_s=0.0))
     assert seconds(account, "detection") <= SETUP.split["a"] * 30
-    assert account.ettr > 0.98
+    assert account.availability > 0.98
 
 
 def test_all_nodes_lost_and_back() -> None:
