@@ -38,10 +38,14 @@ from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.protocol.standing import Standing
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
-from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
+from tests.fakes.node import LIMIT_S, REPOSITORY, AgentNode, FakeController, record_pids, until
 from tests.fakes.process_states import is_alive, is_stopped
 
 TASK = TaskId("mine")
+OWN_ENVIRONMENT = {
+    "MINE": "rank {rank} of {workers}, generation {generation}, {{dp}} = {dp}",
+    "PYTHONPATH": "/of/mine",
+}
 LINE = (
     "print(f' iteration {i:8d}/{9:8d} | elapsed time per iteration (ms): 12.5 |'"
     " f' lm loss: {1 / i:.6E} | grad norm: 0.500 |', flush=True)"
@@ -56,9 +60,9 @@ def launch(
     task_dir: Path | None = None,
 ) -> RankLaunch:
     """Return the launch of one of two local ranks that runs Python code."""
-    script = textwrap.dedent(code)
+    script = textwrap.dedent(code).replace("{", "{{").replace("}", "}}")
     place = CommandPlace(
-        command=command or CommandTask(argv=(sys.executable, "-c", script), env={"MINE": "yes"}),
+        command=command or CommandTask(argv=(sys.executable, "-c", script), env=OWN_ENVIRONMENT),
         local_rank=global_rank,
         local_workers=(0, 1),
         master_address="127.0.0.1",
@@ -117,7 +121,9 @@ async def test_ranks_get_torchruns_environment_and_one_port(
         assert environment["RANK"] == environment["LOCAL_RANK"] == str(number)
         assert environment["WORLD_SIZE"] == environment["LOCAL_WORLD_SIZE"] == "2"
         assert environment["MASTER_ADDR"] == "127.0.0.1"
-        assert environment["MINE"] == "yes"
+        assert environment["MINE"] == f"rank {number} of 2, generation 1, {{dp}} = 2"
+        paths = environment["PYTHONPATH"].split(os.pathsep)
+        assert (paths[0], str(REPOSITORY) in paths) == ("/of/mine", True)
         assert (environment["UNICRON_TASK"], environment["UNICRON_GENERATION"]) == (TASK, "1")
     assert first["MASTER_PORT"] == second["MASTER_PORT"]
     assert 20_000 <= int(first["MASTER_PORT"]) <= 29_999
