@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from profiles.placeholders import names_in
+from profiles.progress.progress_patterns import own_pattern
 
 SET_BY_AGENT: Final = frozenset(
     {
@@ -33,6 +34,12 @@ def _is_word(word: str) -> str:
 def _is_filled_in(word: str) -> str:
     names_in(_is_word(word))
     return word
+
+
+def _is_pattern(text: str) -> str:
+    if text:
+        own_pattern(text)
+    return text
 
 
 def _is_program(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -64,6 +71,8 @@ class CommandTask(BaseModel):
         env: Added to the environment of every rank. ``PYTHONPATH`` is put before that of the agent,
             which stays.
         cwd: Directory that it is started in; it must be there on every node.
+        progress: Regular expression of the lines that tell its iterations, where no known one reads
+            them (``profiles.progress``).
         start_limit_s: Seconds from a start to the first iteration line, for a command that has
             printed one before.
         hang_limit_s: Seconds without an iteration line before the rank counts as hung. It has to
@@ -76,6 +85,7 @@ class CommandTask(BaseModel):
     argv: Annotated[tuple[CommandText, ...], AfterValidator(_is_program)]
     env: Annotated[dict[CommandWord, CommandText], AfterValidator(_is_environment)] = {}
     cwd: CommandWord = ""
+    progress: Annotated[str, AfterValidator(_is_pattern)] = ""
     start_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     hang_limit_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     stop_limit_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)

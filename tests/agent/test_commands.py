@@ -25,6 +25,7 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
+    ProgressUnread,
     RankDone,
     RankExited,
     RankHalted,
@@ -149,6 +150,39 @@ async def test_iterations_are_read_from_the_log_and_come_before_the_exit(
     newest = controller.observed(IterationCommitted)[-1]
     assert (newest.iteration, newest.loss, newest.duration_s) == (5, 0.2, 0.0125)
     assert (newest.grad_norm, newest.num_tokens) == (0.5, 0)
+
+
+NANOGPT = "for i in range(3): print(f'iter {i}: loss {4 - i:.4f}, time 20.00ms, mfu 3.00%')"
+OF_ITS_OWN = CommandTask(
+    argv=(sys.executable, "-c", "for i in (2, 3): print('<', i, 'of 9, cost 2.0, 0.02 s >')"),
+    progress=r"< (?P<iteration>\d+) of \d+, cost (?P<loss>\S+), (?P<duration_s>\S+) s >",
+)
+
+
+@pytest.mark.parametrize(
+    ("rank", "expected"),
+    [(launch(NANOGPT), [1, 2, 3]), (launch(command=OF_ITS_OWN), [2, 3])],
+)
+async def test_a_known_program_and_a_tasks_own_pattern_are_read(
+    controller: FakeController, rank: RankLaunch, expected: list[int]
+) -> None:
+    assert (await controller.start_ranks(rank)).error is None
+    await controller.first(RankExited)
+    assert iterations(controller) == expected
+    newest = controller.observed(IterationCommitted)[-1]
+    assert (newest.loss, newest.duration_s) == (2.0, 0.02)
+    assert not controller.observed(ProgressUnread)
+
+
+async def test_lines_that_look_like_steps_and_are_not_read_are_told_once(
+    controller: FakeController,
+) -> None:
+    await controller.start_ranks(launch("for i in range(90): print('Step', i, 'loss', 2.5)"))
+    await controller.first(RankExited)
+    [unread] = controller.observed(ProgressUnread)
+    assert unread.line == "Step 2 loss 2.5"
+    assert unread.pattern.startswith(r"\bStep\s+(?P<iteration>\d+)")
+    assert not iterations(controller)
 
 
 LIVE = f"""

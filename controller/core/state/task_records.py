@@ -159,6 +159,8 @@ class RunProgress:
     tokens_per_s: float | None = None
     reporter: int | None = None
     """Rank whose iterations count in this generation of a command, where several print them."""
+    is_unread_told: bool = False
+    """Whether it was announced that a command's lines look like iterations and are not read."""
 
 
 @dataclass(slots=True)

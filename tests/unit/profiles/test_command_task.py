@@ -72,13 +72,17 @@ def test_the_examples_load_and_their_programs_are_there(name: str) -> None:
         (
             '["python", "train.py"]',
             '["python", "--dir={taskdir}"]',
-            "command.argv 2 = '--dir={taskdir}': {taskdir} is no name that is filled in;"
-            " did you mean {task_dir}? Write {{ for a brace",
+            "argv 2 = '--dir={taskdir}': {taskdir} is no name that is filled in; did you mean {task_d",
         ),
         (
             '{ A = "1" }',
             "{ A = '{\"x\": 1}' }",
             'command.env.A = \'{"x": 1}\': {"x": 1} is no name that is filled in; known: {task_dir},',
+        ),
+        (
+            "cwd =",
+            "progress = 'step (.*)'\ncwd =",
+            "command.progress = 'step (.*)': needs the group",
         ),
         ('{ A = "1" }', '{ A = "a}" }', "command.env.A = 'a}': has a single '}'; write }} for a"),
         ('{ A = "1" }', '{ A = "{micro_batches}" }', "num_micro_batches is missing: the command"),
