@@ -1,7 +1,8 @@
 """Tasks that are commands: when they run, when they are late, and what a fault does to them."""
 
+import re
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 
@@ -35,6 +36,7 @@ from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskSpec, TaskState
 from controller.core.timers import (
     CommandLives,
+    InspectionDue,
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
@@ -47,13 +49,14 @@ from nodeagent.protocol.observations import (
     IterationCommitted,
     ProgressUnread,
     RankDone,
-    RankInspected,
     RankExited,
     RankHalted,
+    RankInspected,
     RankObservation,
     RankStarted,
 )
 from nodeagent.protocol.regroup import Position
+from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import table
 
 TASK = TaskId("mine")
@@ -220,7 +223,7 @@ def test_a_stopped_process_of_one_that_prints_nothing_is_found_at_any_time(
     see(cluster, "stopped", 1)
     cluster.fire(InspectionOverdue)
     [incident] = cluster.machine.state.incidents.all
-    assert (incident.cause.status, incident.global_rank) == ("task_hang", 1)
+    assert (incident.cause.status, incident.evidence[0].global_rank) == ("task_hang", 1)
     assert "stopped by a signal" in incident.evidence[0].summary
     cluster.halt(0)
     assert cluster.task.generation == 2
