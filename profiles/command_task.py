@@ -71,7 +71,7 @@ class CommandTask(BaseModel):
         env: Added to the environment of every rank. ``PYTHONPATH`` is put before that of the agent,
             which stays.
         cwd: Directory that it is started in; it must be there on every node.
-        progress: Regular expression of the lines that tell its iterations, where no known one reads
+        progress: Regular expression of the lines that show its iterations, where no known one reads
             them (``profiles.progress``).
         start_limit_s: Seconds from a start to the first iteration line, for a command that has
             printed one before.

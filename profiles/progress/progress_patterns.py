@@ -48,7 +48,7 @@ class ProgressPattern:
         sample: A line of that kind; empty for a task's own.
         first: Number that the program gives to its first iteration.
         needs_figures: The line counts only right after one with figures.
-        figures_follow: The iteration is told with the line of figures that follows.
+        figures_follow: The iteration is reported with the line of figures that follows.
     """
 
     program: str
