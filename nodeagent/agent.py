@@ -182,7 +182,7 @@ class Agent(Services):
             self._commands.forget()
         self._outbox.attach(attach.run_id, attach.term, attach.last_seq, processes)
         if is_new_run:
-            self._findings.tell_again()
+            self._findings.report_again()
         self._processes.disown()
 
     @override

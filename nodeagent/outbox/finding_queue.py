@@ -43,7 +43,7 @@ class FindingStore:
             self._holding[finding.sign, finding.subject] = finding
         self._store(finding)
 
-    def tell_again(self) -> None:
+    def report_again(self) -> None:
         """Store what holds now once more: another run of the controller took over."""
         for finding in self._holding.values():
             self._store(finding)

@@ -208,7 +208,7 @@ def test_a_group_of_others_is_no_group() -> None:
     place = import_module("nodeagent.rank.groups.rank_place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
-    groups = parallel.Groups(None, place, "nccl")
+    groups = parallel.ParallelGroups(None, place, "nccl")
     made: list[Any] = []
     others = import_module("torch").distributed.GroupMember.NON_GROUP_MEMBER
     assert groups._make(made, lambda: others) == others
@@ -222,7 +222,7 @@ def test_a_rank_that_parks_wakes_its_peers_with_gloo_alone(backend: str, *, is_c
     place = import_module("nodeagent.rank.groups.rank_place").Place(
         0, Layout(), import_module("torch").device("cpu")
     )
-    groups = parallel.Groups(SimpleNamespace(close=lambda: None), place, backend)
+    groups = parallel.ParallelGroups(SimpleNamespace(close=lambda: None), place, backend)
     groups.wake_peers()
     assert groups._is_halted is is_cut
 
@@ -256,7 +256,7 @@ def test_groups_are_connected_when_all_ranks_have_come(
     table = Table(num_before)
     monkeypatch.setattr(parallel, "_groups_of_iterations", lambda: ["world"])
     monkeypatch.setattr(parallel, "_use_each", lambda groups, _: table.asked.append(groups[0]))
-    parallel.Groups(table, place, "nccl")._connect()
+    parallel.ParallelGroups(table, place, "nccl")._connect()
     door = "unicron/all_formed"
     assert table.asked == [*([f"set {door}"] if opens else []), f"get {door}", "world"]
 

@@ -111,7 +111,7 @@ def test_what_holds_is_told_to_the_next_run_of_the_controller(tmp_path: Path) ->
         store.report(finding)
     outbox.attach("run-2", 1, 0, [])
     assert not list(outbox.outbox.after(0))
-    store.tell_again()
+    store.report_again()
     (held,) = outbox.outbox.after(0)
     assert Report.model_validate_json(held.line).observation == FULL
     outbox.close()
