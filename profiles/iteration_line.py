@@ -32,7 +32,7 @@ class IterationLine:
 
     Attributes:
         iteration: The newest iteration that is done, counted from 1.
-        num_iterations: Iterations of the whole run.
+        num_iterations: Iterations of the whole run; 0 where that is not said.
         duration_s: Mean seconds of an iteration since the line before.
         loss: ``lm loss``, or the first other loss where there is none; may be infinite or NaN.
         grad_norm: L2 norm of the gradient; may be infinite or NaN.

@@ -39,7 +39,7 @@ _NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
 _OF_ANY_TASK: Final = frozenset(
     {
         "name", "weight", "workers", "min_workers", "keeps_running", "command", "long_intervals",
-        "throughput",
+        "num_micro_batches", "throughput",
     }
 )  # fmt: skip
 """Keys that go with a command too; how it trains is its own business."""
@@ -68,7 +68,8 @@ class TaskProfile(BaseModel):
         min_workers: Smallest size that the task may run at; a listed one.
         keeps_running: Whether a plan may stop it only if ``min_workers`` have no room.
         command: What to run in the manner of torchrun instead of a training loop of ours; the keys
-            from ``model`` to ``memory_interval`` are then its own business and not allowed here.
+            from ``model`` to ``memory_interval`` are then its own business and not allowed here,
+            except ``num_micro_batches``, which its arguments can hold as ``{micro_batches}``.
         model: Shape of the model. FLOPs are counted by it also where the program is one's own.
         program: Training program; None for the built-in GPT. It says itself which layouts it can
             do.
@@ -111,9 +112,11 @@ class TaskProfile(BaseModel):
     def _fits_together(self) -> "TaskProfile":
         self._check_keys()
         self._check_sizes()
-        if self.model is not None:
-            for point in self.throughput.points:
+        for point in self.throughput.points:
+            if self.model is not None:
                 self._check_layout(point, self.model)
+            if "num_micro_batches" in self.model_fields_set:
+                self._check_micro_batches(point)
         return self
 
     def _check_keys(self) -> None:
@@ -121,6 +124,8 @@ class TaskProfile(BaseModel):
         if self.command is not None:
             if foreign := sorted(given - _OF_ANY_TASK):
                 raise ValueError(f"{foreign[0]}: a command trains as it likes; leave it out")
+            if "micro_batches" in self.command.placeholders and "num_micro_batches" not in given:
+                raise ValueError("num_micro_batches is missing: the command has {micro_batches}")
         elif missing := [key for key in _NEEDED_TO_TRAIN if key not in given]:
             raise ValueError(f"{missing[0]} is missing")
 
@@ -141,6 +146,8 @@ class TaskProfile(BaseModel):
                 f"throughput: layout {point.layout} does not fit the model: {misfit};"
                 f" {_allowed_layouts(model)}"
             )
+
+    def _check_micro_batches(self, point: ThroughputPoint) -> None:
         if self.num_micro_batches % point.layout.dp:
             step = math.lcm(*(each.layout.dp for each in self.throughput.points))
             raise ValueError(

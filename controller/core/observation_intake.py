@@ -18,6 +18,7 @@ from controller.core.lifecycle.progress import (
     note_checkpoint,
     resume_from,
     take_commit,
+    take_unread,
 )
 from controller.core.lifecycle.rank_records import note_broken, note_observed, note_sound
 from controller.core.lifecycle.spares import observe_spare
@@ -39,6 +40,7 @@ from nodeagent.protocol.observations import (
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
+    ProgressUnread,
     RankDone,
     RankExited,
     RankHalted,
@@ -115,6 +117,8 @@ def _observe_rank(
                 note_figures(turn, task, observation, event.observed_at)
             take_commit(turn, task, observation)
             note_commit(turn, task, observation, event.observed_at)
+        case ProgressUnread():
+            take_unread(turn, task, observation)
         case CheckpointSaved() | CheckpointMissed():
             _take_checkpoint(turn, task, observation)
         case RankDone():

@@ -17,7 +17,12 @@ from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
-from profiles.task_profiles import TaskProfile, default_task_profiles, load_task_profiles
+from profiles.task_profiles import (
+    ProfileError,
+    TaskProfile,
+    default_task_profiles,
+    load_task_profiles,
+)
 
 _DEFAULT_ITERATIONS = 30
 _EPILOG = """\
@@ -216,6 +221,7 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     domains = load_failure_domains(arguments.settings, nodes) if arguments.settings else {}
     _check_fit(profiles, arguments.nodes, arguments.workers_per_node)
+    _check_directories(arguments.tasks, profiles)
     for profile in profiles:
         if (shape := profile.model) is not None:
             load_corpus(arguments.data, seq_length=shape.seq_length, vocab_size=shape.vocab_size)
@@ -291,6 +297,16 @@ def _policy(arguments: argparse.Namespace) -> Policy:
 def _check_range(option: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise OptionError(f"{option} {value}: must be {least} to {most}")
+
+
+def _check_directories(tasks: Path | None, profiles: list[TaskProfile]) -> None:
+    """Refuse a command whose directory is not there: the demo's nodes are on this machine."""
+    for profile in profiles:
+        if profile.command is not None and not Path(profile.command.cwd).is_dir():
+            raise ProfileError(
+                f"{tasks}: task {profile.name!r}: command.cwd: there is no directory"
+                f" {profile.command.cwd}; set cwd to one that is there, relative to the file"
+            )
 
 
 def _check_fit(profiles: list[TaskProfile], num_nodes: int, workers_per_node: int) -> None:

@@ -70,7 +70,7 @@ def task_programs(
 def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
     directory = str(options.checkpoints / profile.name)
     if profile.command is not None:
-        return CommandLaunch(profile.command, directory)
+        return CommandLaunch(profile.command, directory, profile.num_micro_batches)
     assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,

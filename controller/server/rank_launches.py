@@ -26,10 +26,12 @@ class CommandLaunch:
     Attributes:
         command: The command line and its limits.
         task_dir: Directory of the task, shared by all nodes.
+        num_micro_batches: Micro-batches of the global batch.
     """
 
     command: CommandTask
     task_dir: str
+    num_micro_batches: int = 1
 
 
 TaskProgram = TrainingSpec | CommandLaunch
@@ -130,6 +132,7 @@ def _command(
 ) -> tuple[NodeId, RankLaunch]:
     placement, worker = instruction.placement, instruction.placement[global_rank]
     local_ranks = _ranks_on(placement, worker.node)
+    nodes = list(dict.fromkeys(each.node for each in placement))
     first_address = address_by_node[placement[0].node]
     place = CommandPlace(
         command=program.command,
@@ -137,6 +140,10 @@ def _command(
         local_workers=tuple(placement[number].slot for number in local_ranks),
         master_address=first_address.rpartition(":")[0].strip("[]"),
         task_dir=program.task_dir,
+        node_rank=nodes.index(worker.node),
+        num_nodes=len(nodes),
+        # At least one, as with a size that a loss leaves behind.
+        num_micro_batches=max(1, program.num_micro_batches // instruction.layout.dp),
     )
     return worker.node, RankLaunch(
         task=instruction.task,

@@ -12,6 +12,7 @@ All are called ``<task>.<generation>.<global_rank>`` with one of these endings:
 ``.launch``    the launch of a cold start; the agent writes it
 ``.stack``     stacks, written by the fault handler on a signal
 ``.attached``  exists once the program of a command task has attached
+``.error``     written by a command whose main function has torch's decorator ``record``
 
 Not here: the directory as a whole (``nodeagent.ranks.rank_files``).
 """
@@ -108,9 +109,14 @@ class ProcessFiles:
         return self._with(".attached")
 
     @property
+    def error(self) -> Path:
+        """Where torch's ``record`` writes the exception of a command."""
+        return self._with(".error")
+
+    @property
     def temporary(self) -> tuple[Path, ...]:
         """All files but the log: they are removed once the exit is stored."""
-        return self.start, self.exit, self.launch, self.stack, self.attached
+        return self.start, self.exit, self.launch, self.stack, self.attached, self.error
 
     def write_start(self, launch: RankLaunch, pid: int) -> None:
         """Record that the rank runs as ``pid``. Raises ``OSError``."""
@@ -129,9 +135,9 @@ class ProcessFiles:
         replace_file(self.exit, record)
 
     def clear(self) -> None:
-        """Remove the exit and the attachment of an earlier process of the same rank."""
-        self.exit.unlink(missing_ok=True)
-        self.attached.unlink(missing_ok=True)
+        """Remove what an earlier process of the same rank has left."""
+        for path in (self.exit, self.attached, self.error):
+            path.unlink(missing_ok=True)
 
     def _with(self, ending: str) -> Path:
         return self.directory / f"{self.stem}{ending}"

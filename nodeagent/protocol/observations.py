@@ -145,6 +145,19 @@ class IterationCommitted(Observation):
     """Micro-batches of it whose results were kept over a fault."""
 
 
+class ProgressUnread(Observation):
+    """A command prints lines that look like iterations, and no pattern reads them.
+
+    Attributes:
+        line: Such a line.
+        pattern: A regular expression that reads it.
+    """
+
+    kind: Literal["progress_unread"] = "progress_unread"
+    line: str
+    pattern: str
+
+
 class CheckpointMissed(Observation):
     """A checkpoint was not completed; training continues.
 
@@ -193,6 +206,7 @@ RankObservation = (
     | RankJoined
     | LaunchFailed
     | IterationCommitted
+    | ProgressUnread
     | CheckpointMissed
     | CheckpointSaved
     | RankDone

@@ -66,6 +66,9 @@ class CommandPlace(BaseModel):
         local_workers: Slots of the task's ranks on this node, by local rank.
         master_address: Host of global rank 0, as the controller reaches it.
         task_dir: Directory of the task, shared by all nodes; empty where there is none.
+        node_rank: Number of the node among those of the task, in the order of their first ranks.
+        num_nodes: Nodes of the task.
+        num_micro_batches: Micro-batches of one replica per iteration.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,6 +78,9 @@ class CommandPlace(BaseModel):
     local_workers: tuple[int, ...]
     master_address: str
     task_dir: str = ""
+    node_rank: int = Field(default=0, ge=0)
+    num_nodes: int = Field(default=1, gt=0)
+    num_micro_batches: int = Field(default=1, gt=0)
 
 
 class RankLaunch(BaseModel):

@@ -1,6 +1,6 @@
 """What the agent does for ranks that are commands, which send no reports themselves.
 
-A command knows nothing of its agent. Its iterations are read from its log, in Megatron-LM's line.
+A command knows nothing of its agent. Its iterations are read from its log (``profiles.progress``).
 Its exit with 0 means that it has finished. A stop is a SIGTERM. If its generation is halted, the
 agent reports for it that it has no state to continue with. The next generation then begins with new
 processes, which ends this one.
@@ -22,11 +22,17 @@ from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.process_files import ExitRecord
-from nodeagent.protocol.observations import IterationCommitted, RankDone, RankHalted
+from nodeagent.protocol.observations import (
+    IterationCommitted,
+    ProgressUnread,
+    RankDone,
+    RankHalted,
+)
 from nodeagent.protocol.regroup import Position
 from nodeagent.ranks.rank_files import RankFiles
 from nodeagent.ranks.rank_process import RankProcess
-from profiles.iteration_line import IterationLine, parse_iteration_line
+from profiles.iteration_line import IterationLine
+from profiles.progress.progress_reader import ProgressReader
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +42,8 @@ READ_BYTES: Final = 1024 * 1024
 """Most that is read at one look; the rest is read at the next."""
 MAX_LINE_BYTES: Final = 64 * 1024
 """A longer line is none: what came so far is skipped."""
+_HINT: Final = re.compile(rb"(?i)iter|step|epoch|batch|loss|update|\d/\d+ \[")
+"""In every line that a known pattern reads. Nearly all lines are others: they are not decoded."""
 _LINE_END: Final = re.compile(rb"[\r\n]")
 
 
@@ -46,7 +54,11 @@ class _Reading:
     offset: int
     stored_offset: int
     last_at: float
+    reader: ProgressReader
+    reads_all: bool
+    """Its task has a pattern of its own."""
     last_iteration: int = 0
+    has_told_unread: bool = False
 
 
 class CommandRanks:
@@ -145,16 +157,19 @@ class CommandRanks:
         reading = self._readings.get(rank.pid)
         if reading is None:
             offset = self._outbox.outbox.mark(MarkScope.LOG, rank.name)
-            reading = _Reading(offset, offset, self._clock.monotonic_s())
+            place = rank.record.launch.command
+            own = place.command.progress if place is not None else ""
+            now_s = self._clock.monotonic_s()
+            reading = _Reading(offset, offset, now_s, ProgressReader(own), bool(own))
             self._readings[rank.pid] = reading
         return reading
 
     def _take(self, rank: RankProcess, reading: _Reading, data: bytes, end: int) -> None:
-        # Nearly all lines are others: they are not decoded.
-        line = (
-            parse_iteration_line(data.decode("utf-8", "replace")) if b"iteration" in data else None
-        )
+        if not reading.reads_all and _HINT.search(data) is None:
+            return
+        line = reading.reader.take(data.decode("utf-8", "replace"))
         if line is None:
+            self._tell_unread(rank, reading)
             return
         now = self._clock.monotonic_s()
         num_iterations = max(1, line.iteration - reading.last_iteration)
@@ -165,6 +180,21 @@ class CommandRanks:
         self._outbox.store(committed, self._clock.wall_s(), mark)
         reading.stored_offset = end
         rank.iteration, rank.duration_s = committed.iteration, committed.duration_s
+
+    def _tell_unread(self, rank: RankProcess, reading: _Reading) -> None:
+        """Report once that lines look like iterations and are not read."""
+        unread, key = reading.reader.unread, rank.key
+        if unread is None or reading.has_told_unread:
+            return
+        told = ProgressUnread(
+            task=key.task,
+            generation=key.generation,
+            global_rank=key.global_rank,
+            line=unread.line,
+            pattern=unread.pattern,
+        )
+        self._outbox.store(told, self._clock.wall_s())
+        reading.has_told_unread = True
 
 
 def _committed(rank: RankProcess, line: IterationLine, measured_s: float) -> IterationCommitted:

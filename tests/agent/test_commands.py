@@ -25,6 +25,7 @@ from nodeagent.protocol.messages import (
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
+    ProgressUnread,
     RankDone,
     RankExited,
     RankHalted,
@@ -38,10 +39,14 @@ from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.protocol.standing import Standing
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
-from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
+from tests.fakes.node import LIMIT_S, REPOSITORY, AgentNode, FakeController, record_pids, until
 from tests.fakes.process_states import is_alive, is_stopped
 
 TASK = TaskId("mine")
+OWN_ENVIRONMENT = {
+    "MINE": "rank {rank} of {workers}, generation {generation}, {{dp}} = {dp}",
+    "PYTHONPATH": "/of/mine",
+}
 LINE = (
     "print(f' iteration {i:8d}/{9:8d} | elapsed time per iteration (ms): 12.5 |'"
     " f' lm loss: {1 / i:.6E} | grad norm: 0.500 |', flush=True)"
@@ -56,9 +61,9 @@ def launch(
     task_dir: Path | None = None,
 ) -> RankLaunch:
     """Return the launch of one of two local ranks that runs Python code."""
-    script = textwrap.dedent(code)
+    script = textwrap.dedent(code).replace("{", "{{").replace("}", "}}")
     place = CommandPlace(
-        command=command or CommandTask(argv=(sys.executable, "-c", script), env={"MINE": "yes"}),
+        command=command or CommandTask(argv=(sys.executable, "-c", script), env=OWN_ENVIRONMENT),
         local_rank=global_rank,
         local_workers=(0, 1),
         master_address="127.0.0.1",
@@ -117,7 +122,9 @@ async def test_ranks_get_torchruns_environment_and_one_port(
         assert environment["RANK"] == environment["LOCAL_RANK"] == str(number)
         assert environment["WORLD_SIZE"] == environment["LOCAL_WORLD_SIZE"] == "2"
         assert environment["MASTER_ADDR"] == "127.0.0.1"
-        assert environment["MINE"] == "yes"
+        assert environment["MINE"] == f"rank {number} of 2, generation 1, {{dp}} = 2"
+        paths = environment["PYTHONPATH"].split(os.pathsep)
+        assert (paths[0], str(REPOSITORY) in paths) == ("/of/mine", True)
         assert (environment["UNICRON_TASK"], environment["UNICRON_GENERATION"]) == (TASK, "1")
     assert first["MASTER_PORT"] == second["MASTER_PORT"]
     assert 20_000 <= int(first["MASTER_PORT"]) <= 29_999
@@ -143,6 +150,39 @@ async def test_iterations_are_read_from_the_log_and_come_before_the_exit(
     newest = controller.observed(IterationCommitted)[-1]
     assert (newest.iteration, newest.loss, newest.duration_s) == (5, 0.2, 0.0125)
     assert (newest.grad_norm, newest.num_tokens) == (0.5, 0)
+
+
+NANOGPT = "for i in range(3): print(f'iter {i}: loss {4 - i:.4f}, time 20.00ms, mfu 3.00%')"
+OF_ITS_OWN = CommandTask(
+    argv=(sys.executable, "-c", "for i in (2, 3): print('<', i, 'of 9, cost 2.0, 0.02 s >')"),
+    progress=r"< (?P<iteration>\d+) of \d+, cost (?P<loss>\S+), (?P<duration_s>\S+) s >",
+)
+
+
+@pytest.mark.parametrize(
+    ("rank", "expected"),
+    [(launch(NANOGPT), [1, 2, 3]), (launch(command=OF_ITS_OWN), [2, 3])],
+)
+async def test_a_known_program_and_a_tasks_own_pattern_are_read(
+    controller: FakeController, rank: RankLaunch, expected: list[int]
+) -> None:
+    assert (await controller.start_ranks(rank)).error is None
+    await controller.first(RankExited)
+    assert iterations(controller) == expected
+    newest = controller.observed(IterationCommitted)[-1]
+    assert (newest.loss, newest.duration_s) == (2.0, 0.02)
+    assert not controller.observed(ProgressUnread)
+
+
+async def test_lines_that_look_like_steps_and_are_not_read_are_told_once(
+    controller: FakeController,
+) -> None:
+    await controller.start_ranks(launch("for i in range(90): print('Step', i, 'loss', 2.5)"))
+    await controller.first(RankExited)
+    [unread] = controller.observed(ProgressUnread)
+    assert unread.line == "Step 2 loss 2.5"
+    assert unread.pattern.startswith(r"\bStep\s+(?P<iteration>\d+)")
+    assert not iterations(controller)
 
 
 LIVE = f"""

@@ -1,8 +1,10 @@
 """``unicron`` imports only what a command needs, and reports errors of standard output."""
 
 import errno
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -36,3 +38,27 @@ def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
     assert caught.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("unicron: argument COMMAND: invalid choice: 'bogus' (choose from ")
+
+
+BEGUN = """
+from controller.entry_point import run_quietly
+def load():
+    print("begun", flush=True)
+    from controller.cli import main
+    return lambda: main(["simulate", "trace-a"])
+raise SystemExit(run_quietly(load))
+"""
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3])
+def test_an_early_interrupt_prints_no_traceback(delay_s: float) -> None:
+    begun = subprocess.Popen(
+        [sys.executable, "-c", BEGUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert begun.stdout is not None
+    assert begun.stdout.readline() == "begun\n"
+    time.sleep(delay_s)
+    begun.send_signal(signal.SIGINT)
+    _, errors = begun.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert begun.returncode in {-signal.SIGINT, 128 + signal.SIGINT}

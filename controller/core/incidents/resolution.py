@@ -86,15 +86,21 @@ def _is_cured(policy: Policy, task: TaskState, generation: Generation) -> bool:
     if task.lifecycle.phase in {TaskPhase.STOPPED, TaskPhase.FINISHED}:
         return True
     pace = task.watch.pace
-    is_mute = task.spec.is_command and task.progress.iteration == 0
     is_verified = pace.is_in_band(policy) or pace.num_commits >= policy.verify_iterations
-    is_verified |= is_mute
+    is_verified |= _is_mute(task)
     return _trains_again(task, generation) and task.assignment.target is not None and is_verified
+
+
+def _is_mute(task: TaskState) -> bool:
+    """Whether the task is a command of which no iteration was ever seen."""
+    return task.spec.is_command and task.progress.iteration == 0
 
 
 def _words(policy: Policy, task: TaskState) -> str:
     pace = task.watch.pace
     is_slower = task.lifecycle.phase is TaskPhase.RUNNING and not pace.is_in_band(policy)
+    if task.lifecycle.phase is TaskPhase.RUNNING and _is_mute(task):
+        return f"the processes of {task.spec.task} live; when it trained again is not known"
     slower = f", but iterations take {pace.best_s:.2f} s" if is_slower and pace.best_s else ""
     return f"{task.spec.task} {_CURES[task.lifecycle.phase]}{slower}"
 
@@ -106,6 +112,9 @@ def _trains_again(task: TaskState, generation: Generation) -> bool:
 def _note_recovery(turn: Turn, incident: Incident) -> None:
     if incident.recovery.recovery_s is None and incident.covers:
         covers = incident.covers.items()
+        # When a command without iterations trains again is seen by nobody: no time is measured.
+        if any(_is_mute(turn.state.tasks[name]) for name, _ in covers):
+            return
         if all(_trains_again(turn.state.tasks[name], generation) for name, generation in covers):
             incident.recovery.recovery_s = turn.at - incident.cause.fault_at
 
@@ -119,12 +128,13 @@ def reopen_cured(turn: Turn, incident: Incident) -> None:
 def _resolve(turn: Turn, incident: Incident, text: str) -> None:
     close(turn, incident)
     took_s = turn.at - incident.cause.fault_at
+    is_mute = any(_is_mute(turn.state.tasks[name]) for name in incident.covers)
     turn.announce(
         "good",
         "resolved",
         incident.name,
-        f"resolved {took_s:.1f} s after the fault: {text}",
-        took_s=took_s,
+        f"resolved: {text}" if is_mute else f"resolved {took_s:.1f} s after the fault: {text}",
+        took_s=None if is_mute else took_s,
         resolved_at=turn.at,
         recovery_s=incident.recovery.recovery_s,
         recomputed_micro_batches=incident.recovery.recomputed_micro_batches,

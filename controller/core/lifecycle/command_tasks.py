@@ -12,7 +12,7 @@ from typing import Final
 from controller.core.lifecycle.fault_history import forget_cures
 from controller.core.lifecycle.phase_changes import begin_training
 from controller.core.lifecycle.progress import note_life
-from controller.core.lifecycle.transition_times import finish_transition
+from controller.core.lifecycle.transition_times import drop_transition
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -39,7 +39,7 @@ def take_life(turn: Turn, task: TaskState) -> None:
         begin_training(task, text)
         note_life(task)
         turn.announce("good", "running", task.spec.task, text)
-        finish_transition(turn, task)
+        drop_transition(task)
         turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_proof_s)
     elif task.lifecycle.phase is TaskPhase.RUNNING:
         forget_cures(task)

@@ -17,7 +17,7 @@ from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
-from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted
+from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted, ProgressUnread
 from nodeagent.protocol.regroup import StateSource, VoteResult
 
 LOSS_TOLERANCE: Final = 1e-4
@@ -83,6 +83,20 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
         begin_training(task)
         turn.announce("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
         finish_transition(turn, task)
+
+
+def take_unread(turn: Turn, task: TaskState, unread: ProgressUnread) -> None:
+    """Announce once that a command's lines look like iterations, and how to have them read."""
+    progress = task.progress
+    if progress.is_unread_told or progress.iteration > 0:
+        return
+    progress.is_unread_told = True
+    turn.announce(
+        "warning", "progress_unread", task.spec.task,
+        f"its lines look like iterations, but no pattern reads them: {unread.line!r}."
+        f" Add to its [task.command]: progress = '{unread.pattern}'",
+        line=unread.line, pattern=unread.pattern,
+    )  # fmt: skip
 
 
 def begin_progress(task: TaskState, target: Target) -> None:

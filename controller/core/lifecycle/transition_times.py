@@ -62,6 +62,11 @@ def finish_transition(turn: Turn, task: TaskState) -> None:
     )  # fmt: skip
 
 
+def drop_transition(task: TaskState) -> None:
+    """The task runs again, and nobody saw when it began to train: there is nothing to learn."""
+    task.transitions.current = None
+
+
 def learn_nothing(task: TaskState) -> None:
     """The transition under way takes longer for a reason that no other one will have."""
     if task.transitions.current is not None:

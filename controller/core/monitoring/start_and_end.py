@@ -12,11 +12,15 @@ limits follow from earlier durations:
   first. So has every rank of a task without such a transition.
 - The last save: ``slow_factor`` x the limit of a saving iteration, and at least ``start_limit_s``.
   After that a rank that makes its peers wait hangs.
+- A command that never prints an iteration has no limit. It is looked at for as long as it runs, and
+  only a frozen rank is named.
 - Leaving: a rank that lives ``stop_limit_s`` after another rank has left hangs.
 
 A culprit is replaced, as in a hang. If other ranks are done, the remaining rank is ended instead,
 and its task is finished: no rank leaves before everything is saved.
 """
+
+from typing import Final
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
 from controller.core.incidents.incident_log import act, open_incident
@@ -49,6 +53,12 @@ from controller.core.timers import InspectionDue
 from nodeagent.protocol.orders import StopOrder
 
 _FORMING: tuple[Step, ...] = ("start", "form", "state")
+_MISSING: Final[dict[Stage, str]] = {
+    "forming": "the generation has not formed",
+    "silent": "its program prints no iteration",
+    "ending": "the generation has not ended",
+}
+"""What does not happen at each stage, for an incident's text."""
 
 
 def expect_end(turn: Turn, task: TaskState) -> None:
@@ -101,8 +111,8 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
     if are_others_done:
         _end_left_over(turn, task, inspection, hang)
     else:
-        what = "the generation has not formed" if is_forming else "the generation has not ended"
-        blame(turn, task, inspection, hang, _lateness(turn, task) if inspection.is_last else what)
+        what = _lateness(turn, task) if inspection.is_last else _MISSING[inspection.stage]
+        blame(turn, task, inspection, hang, what)
 
 
 def _stage(task: TaskState) -> Stage | None:
@@ -113,6 +123,8 @@ def _stage(task: TaskState) -> Stage | None:
     is_first_of_all = task.progress.iteration == 0
     if task.lifecycle.phase is TaskPhase.STARTING and (is_first_of_all or not has_joined):
         return "forming"
+    if task.spec.is_command and task.is_active and is_first_of_all:
+        return "silent"
     return "ending" if task.is_active and task.has_all_iterations else None
 
 
@@ -126,7 +138,7 @@ def _arrived(task: TaskState, stage: Stage) -> list[int]:
 
 def _is_process_on_its_way(task: TaskState, inspection: Inspection) -> bool:
     """Whether a new process of a generation that forms has not come to wait for the others yet."""
-    if inspection.stage == "ending":
+    if inspection.stage != "forming":
         return False
     seen = inspection.standings
     waiting = {number for number, standing in seen.items() if standing.where == "collective"}
@@ -146,7 +158,7 @@ def _is_over(turn: Turn, task: TaskState, stage: Stage) -> bool:
         start_s = task.spec.start_limit_s or policy.start_limit_s
         limit_s = max(start_s, save_s, checkpoint_limit_s(policy, task))
         return task.is_active and turn.at - watch.moved_at >= limit_s
-    if task.transitions.current is None or task.spec.is_command:
+    if stage == "silent" or task.transitions.current is None or task.spec.is_command:
         return False
     learned_s = task.transitions.experience.learned_s(task.transitions.current.kind, _FORMING)
     if learned_s is None:

@@ -168,6 +168,8 @@ class RunProgress:
     """The newest generation that has trained; None if the program has never trained here."""
     reporter: int | None = None
     """Rank whose iterations count in this generation of a command, where several print them."""
+    is_unread_told: bool = False
+    """Whether it was announced that a command's lines look like iterations and are not read."""
 
 
 @dataclass(slots=True)

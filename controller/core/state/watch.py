@@ -9,8 +9,11 @@ from controller.core.rules.pace import Pace
 from controller.core.rules.spikes import Levels
 from nodeagent.protocol.standing import Standing
 
-Stage = Literal["iteration", "forming", "ending"]
-"""What a generation may be stuck in: an iteration, its way to the first, or its way out."""
+Stage = Literal["iteration", "forming", "silent", "ending"]
+"""What a generation may be stuck in: an iteration, its way to the first, or its way out.
+
+A command is silent while it runs without any iteration having been seen.
+"""
 
 
 @dataclass(slots=True)

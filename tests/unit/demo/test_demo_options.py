@@ -124,6 +124,18 @@ def test_an_option_out_of_range_is_named_with_what_is_allowed(
     assert text in refusal(*words)
 
 
+def test_a_command_whose_directory_is_not_there_is_refused(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.toml"
+    example = (EXAMPLES / "command" / "tasks.toml").read_text()
+    tasks.write_text(example.replace("# cwd = ", "cwd = ").replace('cwd = "."', 'cwd = "code"'))
+    with pytest.raises(ProfileError) as refused:
+        options("--tasks", tasks)
+    message = f"{tasks}: task 'command': command.cwd: there is no directory {tmp_path / 'code'}"
+    assert str(refused.value).startswith(message)
+    (tmp_path / "code").mkdir()
+    options("--tasks", tasks)
+
+
 def test_tasks_that_fit_in_number_but_in_no_node_are_refused(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(WIDE + WIDE.replace('"wide"', '"wider"'))

@@ -69,6 +69,28 @@ def test_the_examples_load_and_their_programs_are_there(name: str) -> None:
         ('{ A = "1" }', '{ RANK = "1" }', "command.env: RANK is set by the agent, for each rank"),
         ('{ A = "1" }', '{ "A=B" = "1" }', "'A=B' can't be the name of a variable"),
         ('{ A = "1" }', "{ A = 1 }", "command.env.A = 1: must be a valid string"),
+        (
+            '["python", "train.py"]',
+            '["python", "--dir={taskdir}"]',
+            "argv 2 = '--dir={taskdir}': {taskdir} is no name that is filled in; did you mean {task_d",
+        ),
+        (
+            '{ A = "1" }',
+            "{ A = '{\"x\": 1}' }",
+            'command.env.A = \'{"x": 1}\': {"x": 1} is no name that is filled in; known: {task_dir},',
+        ),
+        (
+            "cwd =",
+            "progress = 'step (.*)'\ncwd =",
+            "command.progress = 'step (.*)': needs the group",
+        ),
+        ('{ A = "1" }', '{ A = "a}" }', "command.env.A = 'a}': has a single '}'; write }} for a"),
+        ('{ A = "1" }', '{ A = "{micro_batches}" }', "num_micro_batches is missing: the command"),
+        (
+            "min_workers = 2",
+            "min_workers = 2\nnum_micro_batches = 3",
+            "num_micro_batches = 3: must be a multiple of dp 2",
+        ),
         ("cwd =", "cdw =", "unknown key command.cdw; did you mean 'cwd'?"),
         (
             "min_workers = 2",
@@ -82,6 +104,17 @@ def test_a_mistake_is_named_with_its_place(
     tmp_path: Path, old: str, new: str, expected: str
 ) -> None:
     assert expected in load(tmp_path, GOOD.replace(old, new))
+
+
+def test_micro_batches_of_a_replica_may_be_an_argument(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.toml"
+    argv = '["python", "--accumulate={micro_batches}", "{{}}"]'
+    text = GOOD.replace('["python", "train.py"]', argv)
+    path.write_text(text.replace("min_workers = 2", "min_workers = 2\nnum_micro_batches = 6"))
+    [profile] = load_task_profiles(path)
+    assert profile.command is not None
+    assert profile.command.placeholders == {"micro_batches"}
+    assert profile.num_micro_batches == 6
 
 
 def test_a_task_without_a_command_needs_a_model(tmp_path: Path) -> None:

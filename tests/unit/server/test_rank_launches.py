@@ -20,7 +20,7 @@ def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     placement = (Worker(N2, 3), Worker(N1, 0), Worker(N2, 1))
     instruction = StartRanks(1, TaskId("t"), Generation(4), Layout(dp=3), placement, (0, 1, 2))
     addresses = {N1: "10.0.0.1:22", N2: "[fd00::2]:2222"}
-    found = starts(instruction, CommandLaunch(COMMAND, "/shared/t"), "nccl", addresses)
+    found = starts(instruction, CommandLaunch(COMMAND, "/shared/t", 12), "nccl", addresses)
     places = {
         launch.global_rank: launch.command
         for launches in found.values()
@@ -30,6 +30,8 @@ def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     assert {node: len(launches) for node, launches in found.items()} == {N1: 1, N2: 2}
     assert [places[number].local_rank for number in (0, 1, 2)] == [0, 0, 1]
     assert places[0].local_workers == (3, 1)
+    assert [places[number].node_rank for number in (0, 1, 2)] == [0, 1, 0]
+    assert {(place.num_nodes, place.num_micro_batches) for place in places.values()} == {(2, 4)}
     assert {place.master_address for place in places.values()} == {"fd00::2"}
 
 

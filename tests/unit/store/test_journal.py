@@ -62,6 +62,7 @@ from nodeagent.protocol.observations import (
     CheckpointSaved,
     IterationCommitted,
     LaunchFailed,
+    ProgressUnread,
     RankDone,
     RankExited,
     RankHalted,
@@ -110,6 +111,7 @@ OBSERVATIONS: list[AnyObservation] = [
     IterationCommitted(
         **WHO, iteration=5, loss=2.5, duration_s=0.1 + 0.2, num_tokens=768, grad_norm=float("inf")
     ),
+    ProgressUnread(**WHO, line="step 3", pattern=r"step (?P<iteration>\d+)"),
     CheckpointMissed(**WHO, iteration=4, reason="no room on the disk"),
     CheckpointSaved(**WHO, iteration=5, duration_s=0.01, num_bytes=2**40),
     RankDone(**WHO, iteration=30, reason="finished"),

@@ -1,7 +1,8 @@
 """Tasks that are commands: when they run, when they are late, and what a fault does to them."""
 
+import re
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 
@@ -35,6 +36,7 @@ from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskSpec, TaskState
 from controller.core.timers import (
     CommandLives,
+    InspectionDue,
     InspectionOverdue,
     IterationOverdue,
     JudgeNode,
@@ -45,13 +47,16 @@ from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     IterationCommitted,
+    ProgressUnread,
     RankDone,
     RankExited,
     RankHalted,
+    RankInspected,
     RankObservation,
     RankStarted,
 )
 from nodeagent.protocol.regroup import Position
+from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import table
 
 TASK = TaskId("mine")
@@ -193,6 +198,69 @@ def test_one_that_prints_nothing_runs_once_its_processes_have_lived_for_a_while(
     assert cluster.now == POLICY.command_settle_s
     assert cluster.phase == "running"
     assert "has printed no iteration" in cluster.task.lifecycle.note
+
+
+def see(cluster: Cluster, where: Literal["stopped"], global_rank: int) -> None:
+    task, generation, _ = cluster.who(global_rank)
+    cluster.observe(
+        RankInspected(
+            task=task, generation=generation, global_rank=global_rank, pid=9,
+            standing=Standing(where=where, source="kernel"),
+        )
+    )  # fmt: skip
+
+
+def test_a_stopped_process_of_one_that_prints_nothing_is_found_at_any_time(
+    cluster: Cluster,
+) -> None:
+    cluster.fire(CommandLives)
+    assert cluster.phase == "running"
+    for _ in range(100):
+        cluster.fire(InspectionDue)
+        cluster.fire(InspectionOverdue)
+    assert not cluster.machine.state.incidents.all, "silence alone is no hang"
+    cluster.fire(InspectionDue)
+    see(cluster, "stopped", 1)
+    cluster.fire(InspectionOverdue)
+    [incident] = cluster.machine.state.incidents.all
+    assert incident.evidence[0].global_rank == 1
+    assert "stopped by a signal" in incident.evidence[0].summary
+    cluster.halt(0)
+    assert (incident.cause.status, cluster.task.generation) == ("task_hang", 2)
+
+
+def test_one_that_prints_is_looked_at_by_its_own_limit_alone(cluster: Cluster) -> None:
+    cluster.commit(1)
+    num_looks = len(cluster.of_kind(InspectRanks))
+    cluster.fire(InspectionDue)
+    assert len(cluster.of_kind(InspectRanks)) == num_looks
+
+
+def test_no_time_is_told_where_none_was_measured(cluster: Cluster) -> None:
+    cluster.fire(CommandLives)
+    break_once(cluster, 0)
+    cluster.fire(CommandLives)
+    assert cluster.incident_states == ["resolved"]
+    [resolved] = [each for each in cluster.of_kind(Announce) if each.kind == "resolved"]
+    assert not re.search(r"\d s", resolved.text)
+    assert "when it trained again is not known" in resolved.text
+    assert dict(resolved.facts)["recovery_s"] is None
+    assert not [each for each in cluster.of_kind(Announce) if each.kind == "transition"]
+
+
+def test_lines_that_no_pattern_reads_are_told_once_with_the_pattern(cluster: Cluster) -> None:
+    for number in (0, 1, 0):
+        task, generation, _ = cluster.who(number)
+        cluster.observe(
+            ProgressUnread(
+                task=task, generation=generation, global_rank=number, line="Step 3, loss 2",
+                pattern=r"Step (?P<iteration>\d+)",
+            )
+        )  # fmt: skip
+    [told] = [each for each in cluster.of_kind(Announce) if each.kind == "progress_unread"]
+    assert told.source == TASK
+    assert "'Step 3, loss 2'" in told.text
+    assert r"progress = 'Step (?P<iteration>\d+)'" in told.text
 
 
 def test_a_start_without_a_report_is_no_life() -> None:

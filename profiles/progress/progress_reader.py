@@ -1,0 +1,151 @@
+"""Reads the progress of one process from the lines of its log, whatever program it is.
+
+Lines of Megatron-LM (``profiles.iteration_line``) come first, then those of ``known_patterns``. The
+first program whose lines are found is the log's: two libraries that count the same steps would
+count them twice. Only Megatron-LM's lines take its place, since they say the most. A task with a
+pattern of its own is read with that alone.
+"""
+
+import math
+import re
+from typing import Final
+
+from profiles.iteration_line import IterationLine, parse_iteration_line
+from profiles.progress.progress_patterns import ProgressPattern, known_patterns, own_pattern
+from profiles.progress.unread_steps import UnreadLine, UnreadSteps
+
+_MAX_LINE_CHARS: Final = 8_192
+_CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_MEGATRON: Final = "megatron"
+Figures = dict[str, float]
+
+
+class ProgressReader:
+    """What one log says about iterations.
+
+    Attributes:
+        unread: Lines that look like steps while nothing was read; set once.
+    """
+
+    def __init__(self, own: str = "") -> None:
+        """Take a task's own pattern, if it has one. Raises ``ValueError`` as ``own_pattern``."""
+        self.unread: UnreadLine | None = None
+        self._steps = UnreadSteps()
+        self._is_own = bool(own)
+        self._patterns = (own_pattern(own),) if own else known_patterns()
+        self._program = ""
+        self._held: IterationLine | None = None
+        self._figures: Figures = {}
+        self._newest: int | None = None
+        self._counter = _FigureCounter()
+
+    def take(self, line: str) -> IterationLine | None:
+        """Take the next line of the log; return the iteration that it completes, if any."""
+        line = _CONTROLS.sub("", line[:_MAX_LINE_CHARS])
+        if not self._is_own and (found := parse_iteration_line(line)) is not None:
+            self._program = _MEGATRON
+            return found
+        if self._program == _MEGATRON:
+            return None
+        for pattern in self._patterns:
+            if self._program not in {"", pattern.program}:
+                continue
+            if pattern.needs_figures and not self._figures:
+                continue
+            if (match := pattern.regex.search(line)) is not None:
+                return self._take_match(pattern, match)
+        if not self._program and self.unread is None:
+            self.unread = self._steps.take(line)
+        return None
+
+    def _take_match(self, pattern: ProgressPattern, match: re.Match[str]) -> IterationLine | None:
+        figures = _figures_of(match)
+        if not pattern.has_iteration:
+            return self._take_figures(pattern.program, figures)
+        iteration = _iteration_of(pattern, figures)
+        if iteration is None or iteration < 1 or iteration == self._newest:
+            return None
+        self._program = pattern.program
+        found: IterationLine | None = _line(iteration, {**self._figures, **figures})
+        self._figures, self._counter = {}, _FigureCounter()
+        if pattern.figures_follow:
+            found, self._held = self._held, found
+        return self._told(found)
+
+    def _take_figures(self, program: str, figures: Figures) -> IterationLine | None:
+        if self._held is not None:
+            found, self._held = _line(self._held.iteration, figures), None
+            return self._told(found)
+        if any(each.figures_follow for each in self._patterns if each.program == program):
+            return None
+        if not self._figures:
+            self._figures = figures
+            self._counter.take(figures)
+            return None
+        # Figures again, without a line that has the number: there is none to come.
+        self._program = program
+        self._figures = figures
+        return self._told(_line(self._counter.take(figures), figures))
+
+    def _told(self, found: IterationLine | None) -> IterationLine | None:
+        if found is not None:
+            self._newest = found.iteration
+        return found
+
+
+class _FigureCounter:
+    """Numbers lines of figures, by their epoch where they have one.
+
+    So a program that continues from its checkpoint continues the count.
+    """
+
+    def __init__(self) -> None:
+        self._epoch: float | None = None
+        self._per_line = 0.0
+        self._number = 0
+
+    def take(self, figures: Figures) -> int:
+        """Return the number of the next line."""
+        epoch = figures.get("epoch")
+        if epoch is not None and self._epoch is not None and not self._per_line:
+            self._per_line = max(0.0, epoch - self._epoch)
+        self._epoch = epoch
+        self._number += 1
+        if epoch is not None and self._per_line:
+            self._number = max(self._number, round(epoch / self._per_line))
+        return self._number
+
+
+def _figures_of(match: re.Match[str]) -> Figures:
+    figures: Figures = {}
+    for name, text in match.groupdict().items():
+        if text is not None:
+            try:
+                figures[name] = float(text)
+            except ValueError:  # digits and points, but no number
+                continue
+    return figures
+
+
+def _iteration_of(pattern: ProgressPattern, figures: Figures) -> int | None:
+    number = figures.get("iteration")
+    if number is None or not math.isfinite(number):
+        return None
+    iteration = int(number) + 1 - pattern.first
+    if "epoch" in pattern.regex.groupindex and "num_iterations" in pattern.regex.groupindex:
+        iteration += int(figures.get("epoch", 0.0)) * int(figures.get("num_iterations", 0.0))
+    return iteration
+
+
+def _line(iteration: int, figures: Figures) -> IterationLine:
+    duration_s = figures.get("duration_s")
+    if duration_s is None and "duration_ms" in figures:
+        duration_s = figures["duration_ms"] * 1e-3
+    is_usable = duration_s is not None and math.isfinite(duration_s) and duration_s >= 0
+    return IterationLine(
+        iteration=iteration,
+        num_iterations=int(figures.get("num_iterations", 0)),
+        duration_s=duration_s if is_usable else None,
+        loss=figures.get("loss"),
+        grad_norm=figures.get("grad_norm"),
+    )
