@@ -31,6 +31,7 @@ from controller.core.events import (
     UncordonRequested,
 )
 from controller.core.timers import (
+    BurstOver,
     CapacityOverdue,
     CommandLives,
     HaltOverdue,
@@ -129,6 +130,7 @@ TIMERS: list[Timer] = [
     SettleIncident("I-1"),
     JudgeNode(N1),
     StartOverdue(A, G2),
+    BurstOver("I-1"),
     CommandLives(A, G2),
     StopOverdue(A, G2),
     HaltOverdue(A, G2),
