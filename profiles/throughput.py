@@ -70,6 +70,15 @@ class ThroughputTable(BaseModel):
         return tuple(point.workers for point in self.points)
 
     @cached_property
+    def models(self) -> frozenset[tuple[int, int]]:
+        """Its pairs of tp and pp."""
+        return frozenset((point.layout.tp, point.layout.pp) for point in self.points)
+
+    @cached_property
+    def _layouts(self) -> dict[int, Layout]:
+        return {point.workers: point.layout for point in self.points}
+
+    @cached_property
     def rates(self) -> Rates:
         """The numbers alone."""
         return Rates.of({point.workers: point.flops_per_s for point in self.points})
@@ -95,10 +104,4 @@ class ThroughputTable(BaseModel):
         Raises:
             KeyError: The size is not listed.
         """
-        point = self._find(workers)
-        if point is None:
-            raise KeyError(workers)
-        return point.layout
-
-    def _find(self, workers: int) -> ThroughputPoint | None:
-        return next((point for point in self.points if point.workers == workers), None)
+        return self._layouts[workers]

@@ -86,6 +86,8 @@ def _observe_rank(
     turn: Turn, task: TaskState, event: Observed, observation: RankObservation
 ) -> None:
     rank = task.ranks[observation.global_rank]
+    # Ranks report again where they have parked if the halt is sent again.
+    turn.is_repetition = isinstance(observation, RankHalted) and _is_known(task, observation)
     note_observed(rank, observation)
     match observation:
         case RankStarted():
@@ -127,6 +129,17 @@ def _observe_rank(
             take_look(turn, task, observation)
         case _:
             assert_never(observation)
+
+
+def _is_known(task: TaskState, halted: RankHalted) -> bool:
+    """Return whether a parked rank's report changes nothing."""
+    rank, parking = task.ranks[halted.global_rank], task.lifecycle.parking
+    return (
+        rank.is_seen
+        and rank.position == halted.position
+        and (parking is None or rank.worker.node in parking.answered_nodes)
+        and not set(halted.unsupported) - set(task.limits.unsupported)
+    )
 
 
 def _take_checkpoint(

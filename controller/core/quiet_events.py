@@ -52,6 +52,8 @@ def is_quiet(turn: Turn, event: Event) -> bool:
     body = event.body
     if not isinstance(body, Observed) or turn.plan_requests:
         return False
+    if turn.is_repetition:
+        return True
     report = body.observation
     if not isinstance(report, RankStarted | RankJoined | RankHalted | RankDone | RankExited):
         return False

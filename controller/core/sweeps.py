@@ -65,7 +65,8 @@ class Sweep:
 
 def num_finished(turn: Turn) -> int:
     """Return how many tasks have finished; ``plan after a finish`` compares it."""
-    return sum(task.lifecycle.phase is TaskPhase.FINISHED for task in turn.state.tasks.values())
+    # Before every event, so without a generator.
+    return [task.lifecycle.phase for task in turn.state.tasks.values()].count(TaskPhase.FINISHED)
 
 
 def _plan_after_finish(turn: Turn) -> None:

@@ -1,9 +1,15 @@
 """A verdict on one excerpt: a few lines that belong together."""
 
+import functools
+from typing import Final
+
 from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.line_matching import Matcher
 from profiles.faults.sign import Sign
 from profiles.faults.verdict import Verdict, decide
+
+_SHORT: Final = 4096
+"""Characters of a text whose verdict is kept."""
 
 
 def classify_excerpt(text: str | bytes, *, catalogue: Catalogue | None = None) -> Verdict:
@@ -13,8 +19,18 @@ def classify_excerpt(text: str | bytes, *, catalogue: Catalogue | None = None) -
         text: Lines that belong together, at most some thousands. Any bytes will do.
         catalogue: What is known; the package's own by default.
     """
-    known = catalogue or default_catalogue()
+    if catalogue is not None:
+        return decide(signs_of(text, catalogue), catalogue)
+    return _known_verdict(text) if len(text) <= _SHORT else _verdict(text)
+
+
+def _verdict(text: str | bytes) -> Verdict:
+    known = default_catalogue()
     return decide(signs_of(text, known), known)
+
+
+# A fault that breaks a thousand ranks has one text, and the controller asks for each rank.
+_known_verdict = functools.lru_cache(maxsize=256)(_verdict)
 
 
 def signs_of(text: str | bytes, catalogue: Catalogue) -> list[Sign]:

@@ -84,7 +84,7 @@ def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident
 
 def network_fault_of(turn: Turn, node: NodeId, since: float) -> Incident | None:
     """Return the newest incident of the network that ``node`` has had, or a task there has now."""
-    tasks = {task.spec.task for task in turn.state.tasks.values() if node in task.nodes}
+    tasks = {task.spec.task for task in turn.state.tasks.values() if task.runs_on(node)}
     for incident in reversed(turn.state.incidents.all):
         if incident.detected_at < since:
             return None

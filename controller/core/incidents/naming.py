@@ -144,5 +144,5 @@ def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
     slots = set(range(node.spec.num_workers)) - node.service.isolated_gpus.keys() - {worker.slot}
     if not _is_last(turn.state, node.spec.node):
         return bool(slots)
-    tasks = [task for task in turn.state.tasks.values() if node.spec.node in task.nodes]
+    tasks = [task for task in turn.state.tasks.values() if task.runs_on(node.spec.node)]
     return len(slots) >= sum(task.spec.smallest_size for task in tasks)

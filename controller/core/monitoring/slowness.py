@@ -63,7 +63,7 @@ def note_stragglers(turn: Turn, node: NodeId) -> None:
         if (
             task.lifecycle.phase is TaskPhase.RUNNING
             and average_s is not None
-            and node in task.nodes
+            and task.runs_on(node)
         ):
             _compare(turn, task, node, average_s)
 

@@ -59,7 +59,7 @@ def note_commit(
 def note_contact(turn: Turn, node: NodeId) -> None:
     """A node is back in contact; what its ranks have done meanwhile is still on its way."""
     for task in turn.state.tasks.values():
-        if task.is_active and task.watch.committed_at is not None and node in task.nodes:
+        if task.is_active and task.watch.committed_at is not None and task.runs_on(node):
             note_movement_unseen(turn, task)
             _expect_iteration(turn, task)
 

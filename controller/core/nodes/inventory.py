@@ -65,7 +65,7 @@ def _pursue_stop(
             lose_rank(turn, task, number)
     elif not is_attach:
         return
-    if node in task.nodes:
+    if task.runs_on(node):
         send_stop(turn, task, (node,))
 
 

@@ -81,7 +81,7 @@ def tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:
     return [
         task
         for task in turn.state.tasks.values()
-        if node.spec.node in task.nodes
+        if task.runs_on(node.spec.node)
         or (
             task.lifecycle.phase is TaskPhase.WAITING
             and task.assignment.target

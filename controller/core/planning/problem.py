@@ -79,8 +79,10 @@ def _is_the_operators(task: TaskState) -> bool:
 
 
 def _is_out_of_sight(turn: Turn, task: TaskState) -> bool:
+    nodes = turn.state.nodes
     return any(
-        turn.state.nodes[node].contact.condition is NodeCondition.UNREACHABLE for node in task.nodes
+        nodes[rank.worker.node].contact.condition is NodeCondition.UNREACHABLE and rank.is_alive
+        for rank in task.ranks.values()
     )
 
 
@@ -118,9 +120,8 @@ def _rounded(seconds: float | None) -> float | None:
 
 def expected_transition_s(policy: Policy, task: TaskState) -> float:
     """Return the planner's D_transition: what going to another size or place takes this task."""
-    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
     kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
-    if len(models) > 1:
+    if len(task.spec.table.models) > 1:
         kinds += ("layout change",)
     return task.transitions.experience.expected_s(kinds, policy.step_s)
 

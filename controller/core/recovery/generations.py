@@ -50,7 +50,7 @@ from controller.core.rules.regroup.next_generation import (
     known_votes,
 )
 from controller.core.rules.regroup.parked import Parked
-from controller.core.rules.regroup.replicas import part_of
+from controller.core.rules.regroup.replicas import parts_of
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -137,10 +137,12 @@ def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]
 
 def _awaits_node(turn: Turn, task: TaskState) -> bool:
     """Return whether living ranks are on a node that a new controller still looks for."""
-    nodes = [turn.state.nodes[rank.worker.node] for rank in task.living_ranks.values()]
+    nodes = turn.state.nodes
     return any(
-        node.contact.condition is NodeCondition.UNREACHABLE and turn.at < node.inquiry.judged_from
-        for node in nodes
+        nodes[rank.worker.node].contact.condition is NodeCondition.UNREACHABLE
+        and rank.is_alive
+        and turn.at < nodes[rank.worker.node].inquiry.judged_from
+        for rank in task.ranks.values()
     )
 
 
@@ -184,10 +186,7 @@ def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) ->
         return False
     continues = _continues(task, target, task.living_ranks)
     is_sharded = task.spec.is_sharded
-    shards = [
-        (layout.tp_rank(number), layout.pp_rank(number), layout.dp_rank(number) * is_sharded)
-        for number in range(layout.num_workers)
-    ]
+    shards = _shards(layout, is_sharded=is_sharded)
     lost = set(shards) - {shards[number] for number in continues}
     has_copies = task.spec.makes_copies and task.limits.copies_failed_in != task.generation
     if not lost or not with_copies or not has_copies:
@@ -198,6 +197,15 @@ def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) ->
     for number, shard in enumerate(shards):
         owners.setdefault(shard, number)
     return all(holders[owners[shard]] in continues for shard in lost)
+
+
+@functools.lru_cache(maxsize=256)
+def _shards(layout: Layout, *, is_sharded: bool) -> tuple[tuple[int, int, int], ...]:
+    """Return the part of the state that each rank has."""
+    return tuple(
+        (layout.tp_rank(number), layout.pp_rank(number), layout.dp_rank(number) * is_sharded)
+        for number in range(layout.num_workers)
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -251,13 +259,13 @@ def _continues(task: TaskState, target: Target, ranks: Collection[int]) -> dict[
     if old is None:
         return {}
     is_same = is_same_model(old, new)
-    places = target.ranks
+    places, parts_before, parts_after = target.ranks, parts_of(old), parts_of(new)
     continues: dict[int, int] = {}
     for number in ranks:
         place = places.get(task.ranks[number].worker)
         if place is None:
             continue
-        if not is_same or part_of(old, number) == part_of(new, place):
+        if not is_same or parts_before[number] == parts_after[place]:
             continues[number] = place
     return continues
 

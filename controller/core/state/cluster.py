@@ -4,6 +4,7 @@ Every record has one writing module in the core, which changes it one event at a
 read it. Derived facts are properties, so that nothing has to be kept in step.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.core.rules.placement import Worker
@@ -49,6 +50,15 @@ class ClusterState:
         """Whether a rank may run on ``worker``."""
         node = self.nodes[worker.node]
         return node.is_in_service and worker.slot not in node.service.isolated_gpus
+
+    def num_usable(self, workers: Iterable[Worker]) -> int:
+        """Return on how many of the workers a rank may run."""
+        # Most nodes are in service and have no isolated GPU.
+        total = 0
+        for node, slot in workers:
+            service = self.nodes[node].service
+            total += self.nodes[node].is_in_service and slot not in service.isolated_gpus
+        return total
 
     def is_fit(self, rank: RankState) -> bool:
         """Whether a parked process can be a rank of another generation, where it is."""

@@ -130,6 +130,10 @@ class TaskState:
         """Nodes of the living ranks, sorted."""
         return tuple(sorted({rank.worker.node for rank in self.living_ranks.values()}))
 
+    def runs_on(self, node: NodeId) -> bool:
+        """Return whether a living rank is on ``node``."""
+        return any(rank.worker.node == node and rank.is_alive for rank in self.ranks.values())
+
     @property
     def newest_iteration(self) -> int:
         """Newest iteration that any rank of this generation is known to have finished."""

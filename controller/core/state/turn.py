@@ -31,6 +31,7 @@ class Turn:
         instructions: What has been caused so far, in order.
         plan_requests: Plans that are wanted and not made yet.
         num_finished_before: Tasks that had finished before the event.
+        is_repetition: Whether the event reports only what is known already.
     """
 
     state: ClusterState
@@ -41,6 +42,7 @@ class Turn:
     instructions: list[Instruction] = field(default_factory=list)
     plan_requests: list[PlanRequest] = field(default_factory=list)
     num_finished_before: int = 0
+    is_repetition: bool = False
 
     def emit(self, instruction: Instruction) -> None:
         """Add an instruction."""

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from controller.core.instructions import StartRanks
 from controller.core.rules.placement import Worker
+from controller.core.rules.regroup.replicas import ModelPart, parts_of
 from controller.simulation.scenarios.estimated_tables import Profile
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.regroup import HeldCopy, Position
@@ -35,6 +36,7 @@ class ModelledGeneration:
         debt_s: Seconds of iterations to run again that had been committed before, at ``since_s``.
         since_s: When it began to train, or when the two were last updated.
         slow_nodes: For each slow node, the speed as a fraction of the usual speed.
+        waf: F of its size, weighted FLOP/s.
     """
 
     start: StartRanks
@@ -49,10 +51,15 @@ class ModelledGeneration:
     debt_s: float = 0.0
     since_s: float = 0.0
     slow_nodes: dict[NodeId, float] = field(default_factory=dict)
+    waf: float = field(init=False)
     _num_by_node: Counter[NodeId] = field(init=False)
+    _usual_iteration_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._num_by_node = Counter(worker.node for worker in self.start.placement)
+        self._usual_iteration_s = self.profile.iteration_s(self.num_workers)
+        table = self.profile.table
+        self.waf = self.profile.task.weight * table.interim_flops_per_s(self.num_workers)
 
     @property
     def layout(self) -> Layout:
@@ -67,17 +74,12 @@ class ModelledGeneration:
     @property
     def speed(self) -> float:
         """Its speed as a fraction of the usual speed; the slowest node decides."""
-        return min(self.slow_nodes.values(), default=1.0)
+        return min(self.slow_nodes.values()) if self.slow_nodes else 1.0
 
     @property
     def iteration_s(self) -> float:
         """Seconds of an iteration."""
-        return self.profile.iteration_s(self.num_workers) / self.speed
-
-    @property
-    def waf(self) -> float:
-        """F of its size, weighted FLOP/s."""
-        return self.profile.task.weight * self.profile.table.interim_flops_per_s(self.num_workers)
+        return self._usual_iteration_s / self.speed
 
     def is_in(self, *stages: ModelledStage) -> bool:
         """Return whether it is in one of these stages. Any instruction may change that."""
@@ -105,19 +107,19 @@ class ModelledGeneration:
         """Return the position of a parked rank: at the start of an iteration, with empty sums."""
         if rank not in self.stateful:
             return Position(committed=0, has_state=False)
-        cells = {(self.layout.tp_rank(n), self.layout.pp_rank(n)) for n in self._copies_at(rank)}
-        return _position(self.iteration, frozenset(cells if self.num_workers > 1 else ()))
-
-    def _copies_at(self, rank: int) -> tuple[int, int]:
-        """Return the ranks whose in-memory checkpoints a rank holds: itself and a remote one."""
+        # It holds the in-memory checkpoints of two ranks: its own, and one of another node.
         num_here = self._num_by_node.get(self.start.placement[rank].node, 1)
-        return rank, (rank - num_here) % self.num_workers
+        parts = parts_of(self.layout)
+        if len(parts) == 1:
+            return _position(self.iteration)
+        return _position(self.iteration, parts[rank], parts[(rank - num_here) % len(parts)])
 
 
 @lru_cache(maxsize=1024)
-def _position(iteration: int, cells: frozenset[tuple[int, int]]) -> Position:
-    """Return the position of a rank that holds copies of these (tp, pp); all replicas are alike."""
+def _position(iteration: int, *parts: ModelPart) -> Position:
+    """Return the position of a rank that holds copies of these parts; all replicas are alike."""
     copies = (
-        HeldCopy(tp_rank=tp, pp_rank=pp, dp_rank=0, iteration=iteration) for tp, pp in sorted(cells)
+        HeldCopy(tp_rank=part.tp_rank, pp_rank=part.pp_rank, dp_rank=0, iteration=iteration)
+        for part in sorted(set(parts))
     )
     return Position(committed=iteration, has_state=True, copies=tuple(copies))

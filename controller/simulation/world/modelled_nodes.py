@@ -109,10 +109,8 @@ class ModelledNodes:
         """Write a generation's new activity into the ledger."""
         if self.runs.get(run.start.task) is not run:
             return
-        can_use = self.machine.state.can_use
-        num_held = sum(
-            worker.node not in self.down and can_use(worker) for worker in run.alive.values()
-        )
+        reached = [worker for worker in run.alive.values() if worker.node not in self.down]
+        num_held = self.machine.state.num_usable(reached)
         self.ledger.task(
             self.clock.now_s,
             run.start.task,

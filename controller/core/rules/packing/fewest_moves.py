@@ -169,6 +169,9 @@ def _least_spread(kinds: Sequence[GroupKind], site: DomainSite) -> int:
 
     A kind without surplus keeps all its groups. That leaves less room for the other kinds.
     """
+    if min(site.domains) == max(site.domains):
+        # In one domain every packing has the same spread.
+        return sum(kind.cost(kind.count) for kind in kinds)
     are_needed = kinds_without_surplus(kinds, site)
     kept = GreedyPacking(kinds, site)
     kept.keep(are_needed)

@@ -62,10 +62,11 @@ def survivors_of(parked: Parked, layout: Layout, continues: Mapping[int, int]) -
     if (old.tp, old.pp) != (layout.tp, layout.pp):
         return []
     survivors = []
+    tp, stage_before, stage_after = old.tp, old.tp * old.dp, layout.tp * layout.dp
     for old_rank, new_rank in sorted(continues.items()):
         position = parked.positions.get(old_rank)
-        cell = old.tp_rank(old_rank), old.pp_rank(old_rank)
-        if position is None or cell != (layout.tp_rank(new_rank), layout.pp_rank(new_rank)):
+        cell = old_rank % tp, old_rank // stage_before
+        if position is None or cell != (new_rank % tp, new_rank // stage_after):
             continue
         replica = old.dp_rank(old_rank)
         number, num_shards = 0, 1

@@ -4,6 +4,7 @@
 changes.
 """
 
+import functools
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -29,7 +30,22 @@ class ModelPart(NamedTuple):
 
 def part_of(layout: Layout, global_rank: int) -> ModelPart:
     """Return the part of the model that a rank has."""
-    return ModelPart(layout.tp, layout.pp, layout.tp_rank(global_rank), layout.pp_rank(global_rank))
+    return parts_of(layout)[global_rank]
+
+
+@functools.lru_cache(maxsize=256)
+def parts_of(layout: Layout) -> tuple[ModelPart, ...]:
+    """Return the part of the model of each rank, by global rank."""
+    # Ranks of equal parts share one object: comparing them takes no time.
+    parts = [
+        ModelPart(layout.tp, layout.pp, tp_rank, pp_rank)
+        for pp_rank in range(layout.pp)
+        for tp_rank in range(layout.tp)
+    ]
+    return tuple(
+        parts[layout.pp_rank(rank) * layout.tp + layout.tp_rank(rank)]
+        for rank in range(layout.num_workers)
+    )
 
 
 def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
@@ -39,14 +55,15 @@ def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]
     group stay together. If that gives no replica at all, ranks are combined one by one: a slow
     replica still has the state.
     """
-    whole = whole_replicas(layout, fit_ranks)
+    fit = frozenset(fit_ranks)
+    whole = whole_replicas(layout, fit)
     found: list[Replica] = [ranks_of_replica(layout, replica) for replica in whole]
-    broken = [replica for replica in range(layout.dp) if replica not in whole]
+    broken = sorted(set(range(layout.dp)).difference(whole))
     groups = [
         [
             group
             for replica in broken
-            if set(group := _stage_of(layout, replica, stage)) <= set(fit_ranks)
+            if fit.issuperset(group := _stage_of(layout, replica, stage))
         ]
         for stage in range(layout.pp)
     ]
@@ -57,16 +74,19 @@ def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]
 
 def whole_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[int]:
     """Return the replicas of which every rank is among ``fit_ranks``."""
+    fit = frozenset(fit_ranks)
     return [
         replica
         for replica in range(layout.dp)
-        if all(rank in fit_ranks for rank in ranks_of_replica(layout, replica))
+        if fit.issuperset(ranks_of_replica(layout, replica))
     ]
 
 
 def ranks_of_replica(layout: Layout, replica: int) -> list[int]:
     """Return the global ranks of a replica, ascending."""
-    return [rank for rank in range(layout.num_workers) if layout.dp_rank(rank) == replica]
+    tp, stage = layout.tp, layout.tp * layout.dp
+    firsts = range(replica * tp, layout.num_workers, stage)
+    return [rank for first in firsts for rank in range(first, first + tp)]
 
 
 def place_replicas(layout: Layout, placement: Placement, replicas: Sequence[Replica]) -> Placement:
