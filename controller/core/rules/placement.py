@@ -16,12 +16,13 @@ ranks. Equal inputs give equal placements.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.core.rules.packing.exhaustive import DomainSite, GroupKind
-from controller.core.rules.packing.fewest_moves import NoPacking, Packing, pack
+from controller.core.rules.packing.exhaustive import DomainSite
+from controller.core.rules.packing.fewest_moves import NoPacking, pack
+from controller.core.rules.packing.missing_groups import KeptRanks, pack_missing
 from controller.core.rules.packing.slot_assignment import GroupSlots, NodeSlot, TaskSlots
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
@@ -103,15 +104,13 @@ def place(
     ):
         # Every rank stays, and no group is missing: nothing is left to choose.
         return {task: current[task] for task in tasks}
-    slots_by_task: list[TaskSlots] = []
-    for task in tasks:
-        placement = current.get(task, ())
-        before = (layouts_before or {}).get(task)
-        # A task that lost workers has a placement without a layout of that size. With the same tp
-        # and pp its ranks can still keep their places.
-        if before is None or before.num_workers != len(placement):
-            before = _layout_of(placement, layouts[task])
-        slots_by_task.append(TaskSlots(layouts[task], before, held[task]))
+    befores = {
+        task: _layout_before(current.get(task, ()), layouts[task], (layouts_before or {}).get(task))
+        for task in tasks
+    }
+    if filled := _fill_gaps(layouts, befores, current, held, nodes):
+        return filled
+    slots_by_task = [TaskSlots(layouts[task], befores[task], held[task]) for task in tasks]
     kinds = [slots.kinds() for slots in slots_by_task]
     packing = pack(
         [kind for each in kinds for kind in each], DomainSite(nodes.rooms, nodes.domains)
@@ -124,7 +123,8 @@ def place(
             else "were not placed within the search limit"
         )
         return Unplaceable(f"the tensor-parallel groups {verdict}: {groups}")
-    flat = iter(_in_order(packing, [kind for each in kinds for kind in each], nodes))
+    holding = {v for each in kinds for kind in each for v in kind.stays}
+    flat = iter(_in_order(packing.groups, holding, nodes))
     rows = [
         slots.rows([next(flat) for _ in each])
         for slots, each in zip(slots_by_task, kinds, strict=True)
@@ -148,8 +148,63 @@ def _shortage(layouts: Mapping[TaskId, Layout], rooms: Sequence[int]) -> str | N
     return None
 
 
-def _layout_of(placement: Placement, layout: Layout) -> Layout | None:
-    """Return the layout of a placement with the given tp and pp; None if they do not divide it."""
+def _fill_gaps(
+    layouts: Mapping[TaskId, Layout],
+    befores: Mapping[TaskId, Layout | None],
+    current: Mapping[TaskId, Placement],
+    held: Mapping[TaskId, Mapping[int, NodeSlot]],
+    nodes: "_Nodes",
+) -> dict[TaskId, Placement] | None:
+    """Return the placement in which all held ranks stay, if it is known to be the best."""
+    if len(set(nodes.domains)) > 1:
+        return None
+    kept_by_task: dict[TaskId, KeptRanks] = {}
+    for task, before in befores.items():
+        placement = current.get(task, ())
+        if before is None or not _is_whole(placement, before.tp):
+            return None
+        lost = set(range(len(placement))).difference(held[task])
+        kept = KeptRanks.of(layouts[task], before, lost)
+        if kept is None:
+            return None
+        kept_by_task[task] = kept
+    used: dict[int, set[int]] = defaultdict(set)
+    for each in held.values():
+        for v, slot in each.values():
+            used[v].add(slot)
+    rooms = [room - len(used.get(v, ())) for v, room in enumerate(nodes.rooms)]
+    packed = pack_missing(list(kept_by_task.values()), DomainSite(rooms, nodes.domains))
+    if packed is None:
+        return None
+    kinds, groups = packed
+    rows = [
+        [GroupSlots(v, [None] * kind.size) for v, num in sorted(by_node.items()) for _ in range(num)]
+        for kind, by_node in zip(kinds, _in_order(groups, used, nodes), strict=True)
+    ]
+    nodes.assign_free_slots([row for each in rows for row in each], current, used)
+    rest = iter(rows)
+    placements: dict[TaskId, Placement] = {}
+    for task, kept in kept_by_task.items():
+        layout = kept.layout
+        workers: list[Worker | None] = [None] * layout.num_workers
+        for old, new in kept.numbers.items():
+            workers[new] = current[task][old]
+        for stage, replicas in enumerate(kept.order()):
+            for replica, row in zip(replicas, next(rest), strict=True):
+                first = (stage * layout.dp + replica) * layout.tp
+                workers[first : first + layout.tp] = nodes.workers([row])
+        placements[task] = tuple(worker for worker in workers if worker is not None)
+    return placements
+
+
+def _layout_before(
+    placement: Placement, layout: Layout, before: Layout | None
+) -> Layout | None:
+    """Return the layout of a placement; without one, that with the given tp and pp, if any."""
+    # A task that lost workers has a placement without a layout of that size. With the same tp and
+    # pp its ranks can still keep their places.
+    if before is not None and before.num_workers == len(placement):
+        return before
     replicas, rest = divmod(len(placement), layout.tp * layout.pp)
     return Layout(layout.tp, layout.pp, replicas) if replicas and not rest else None
 
@@ -162,7 +217,7 @@ def _is_whole(placement: Placement, tp: int) -> bool:
 
 
 def _in_order(
-    packing: Packing, kinds: Sequence[GroupKind], nodes: "_Nodes"
+    groups_by_kind: Sequence[Mapping[int, int]], held: Container[int], nodes: "_Nodes"
 ) -> list[dict[int, int]]:
     """Return the groups of a packing, with equal nodes filled in the order of the kinds.
 
@@ -170,21 +225,20 @@ def _in_order(
     share a domain, or each have a domain of its own.
     """
     by_node: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for k, groups in enumerate(packing.groups):
+    for k, groups in enumerate(groups_by_kind):
         for v, num in groups.items():
             by_node[v].append((k, -num))
-    held = {v for kind in kinds for v in kind.stays}
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for v, room in enumerate(nodes.rooms):
         if v not in held:
             alike[room, nodes.shared_domain(v)].append(v)
-    last = (len(kinds), 0)
+    last = (len(groups_by_kind), 0)
     for same in alike.values():
         # The packing's choice between equal nodes is arbitrary. Sorting makes placements readable:
         # the first task on the first nodes. Empty nodes come last.
         fillings = sorted((by_node.get(v, []) for v in same), key=lambda each: each or [last])
         by_node.update(zip(same, fillings, strict=True))
-    ordered: list[dict[int, int]] = [{} for _ in kinds]
+    ordered: list[dict[int, int]] = [{} for _ in groups_by_kind]
     for v, filling in sorted(by_node.items()):
         for k, num in filling:
             ordered[k][v] = -num
@@ -239,21 +293,31 @@ class _Nodes:
         return v, worker.slot
 
     def assign_free_slots(
-        self, rows: Sequence[GroupSlots], current: Mapping[TaskId, Placement]
+        self,
+        rows: Sequence[GroupSlots],
+        current: Mapping[TaskId, Placement],
+        kept: Mapping[int, Collection[int]] | None = None,
     ) -> None:
-        """Give a slot to every rank that has none. Slots that no task holds come first."""
+        """Give a slot to every rank that has none. Slots that no task holds come first.
+
+        ``kept`` are slots, by node, of ranks that are not among ``rows``.
+        """
         incomplete = {row.node for row in rows if None in row.slots}
         used: dict[int, set[int]] = defaultdict(set)
+        for v in incomplete if kept else ():
+            used[v].update((kept or {}).get(v, ()))
         for row in rows:
             if row.node in incomplete:
                 used[row.node].update(slot for slot in row.slots if slot is not None)
+        names = {self._names[v] for v in incomplete}
         # A slot that another task still holds is free only once that task has moved. The rank would
         # have to wait for it.
         busy = {
             node_slot
             for placement in current.values()
             for worker in placement
-            if (node_slot := self._slot_of(worker)) and node_slot[0] in incomplete
+            if worker.node in names
+            if (node_slot := self._slot_of(worker))
         }
         free = {v: iter(self._free_slots(v, used[v], busy)) for v in incomplete}
         for row in rows:
