@@ -73,7 +73,6 @@ from controller.core.state.task import TaskSpec, TaskState
 from controller.core.state.task_records import Assignment, RegroupLimits, Target
 from controller.core.state.turn import Turn
 from controller.core.succession import take_over
-from controller.core.sweeps import num_finished
 from controller.core.timers import (
     BurstOver,
     CapacityOverdue,
@@ -148,7 +147,7 @@ class Machine:
         self._num_events = event.number
         self._newest.append(event)
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at, table=self.table)
-        turn.num_finished_before = num_finished(turn)
+        turn.num_finished_before = self._sweeps.num_finished
         try:
             # The event's own room only records it. Consequences follow from the state, in the
             # sweeps: an event in the middle of a recovery needs no case of its own then.

@@ -103,10 +103,12 @@ def _observe_rank(
         case RankRaised():
             _take_raised(turn, task, event, observation)
         case RankHalted():
-            take_unsupported(turn, task, observation)
+            if observation.unsupported:
+                take_unsupported(turn, task, observation)
             note_halt_answer(task, rank.worker.node)
         case RankJoined():
-            take_unsupported(turn, task, observation)
+            if observation.unsupported:
+                take_unsupported(turn, task, observation)
             _take_joined(turn, task)
         case LaunchFailed():
             note_broken(rank)
@@ -135,7 +137,8 @@ def _is_known(task: TaskState, halted: RankHalted) -> bool:
     """Return whether a parked rank's report changes nothing."""
     rank, parking = task.ranks[halted.global_rank], task.lifecycle.parking
     return (
-        rank.is_seen
+        rank.position is not None
+        and rank.is_seen
         and rank.position == halted.position
         and (parking is None or rank.worker.node in parking.answered_nodes)
         and not set(halted.unsupported) - set(task.limits.unsupported)

@@ -8,13 +8,15 @@ pass was at the same time and had nothing to do. Nothing depends on the time alo
 In checked machines the sweeps run all the same, and must emit nothing.
 """
 
+from typing import Final
+
 from controller.core.events import Event, Observed
 from controller.core.lifecycle.parking import awaits_ranks
 from controller.core.lifecycle.spares import awaits_spares
 from controller.core.state.phases import InvariantViolationError, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from controller.core.sweeps import run_sweeps
+from controller.core.sweeps import num_finished, run_sweeps
 from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
@@ -24,10 +26,15 @@ from nodeagent.protocol.observations import (
 )
 
 
+_ONE_OF_MANY: Final = (RankJoined, RankHalted, RankStarted, RankDone, RankExited)
+
+
 class SweepPass:
     """Runs the sweeps after an event, if they may have something to do."""
 
     def __init__(self) -> None:
+        self.num_finished = 0
+        """Tasks that have finished. A quiet event finishes none."""
         self._settled_at: float | None = None
 
     def run(self, turn: Turn, event: Event, *, is_checked: bool) -> None:
@@ -45,6 +52,7 @@ class SweepPass:
         if is_over and emitted:
             raise InvariantViolationError(f"a sweep after a quiet event emitted {emitted[0]}")
         self._settled_at = None if emitted else event.at
+        self.num_finished = num_finished(turn)
 
 
 def is_quiet(turn: Turn, event: Event) -> bool:
@@ -55,7 +63,7 @@ def is_quiet(turn: Turn, event: Event) -> bool:
     if turn.is_repetition:
         return True
     report = body.observation
-    if not isinstance(report, RankStarted | RankJoined | RankHalted | RankDone | RankExited):
+    if not isinstance(report, _ONE_OF_MANY):
         return False
     task = turn.state.tasks.get(report.task)
     if task is None or report.generation != task.generation:

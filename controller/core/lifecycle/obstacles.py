@@ -7,9 +7,8 @@ from controller.core.state.turn import Turn
 
 def obstacle(turn: Turn, task: TaskState, target: Target) -> str | None:
     """Return why the task can't be at ``target`` yet, in words for operators, or None."""
-    # Nodes attach roughly in their order, so a missing node is found sooner from the end.
-    missing = next((w for w in reversed(target.placement) if not turn.state.can_use(w)), None)
-    if missing is not None:
+    if turn.state.num_usable(target.placement) < len(target.placement):
+        missing = next(w for w in reversed(target.placement) if not turn.state.can_use(w))
         is_there = turn.state.nodes[missing.node].is_in_service
         return f"waits for {f'GPU {missing.slot} of ' if is_there else 'node '}{missing.node}"
     wanted = target.ranks.keys()

@@ -33,7 +33,7 @@ from controller.core.monitoring.stalls import note_contact
 from controller.core.nodes.bursts import incident_of_burst, note_loss
 from controller.core.nodes.inventory import compare_inventory
 from controller.core.nodes.node_clocks import forget_ages, note_clock
-from controller.core.nodes.node_evidence import chosen_of, gather, note_progress, peers_of
+from controller.core.nodes.node_evidence import chosen_of, gather, is_peer, note_progress, peers_of
 from controller.core.planning.plans import reconsider
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
@@ -234,9 +234,9 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 def _ask_others(turn: Turn, node: NodeState) -> None:
     """Ask further peers, since no peer that was asked could probe and is still in contact."""
-    peers = peers_of(turn, node)
-    has_answer = any(peer in node.inquiry.answers for peer in peers)
-    if not has_answer and node.inquiry.open_probes.isdisjoint(peers):
+    # Asked for each answer, so only the peers that were asked are looked at.
+    if not any(is_peer(turn, node, name) for name in (*node.inquiry.answers, *node.inquiry.open_probes)):
+        peers = peers_of(turn, node)
         _ask(turn, node, [peer for peer in peers if peer not in node.inquiry.asked])
 
 

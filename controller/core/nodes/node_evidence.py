@@ -62,11 +62,20 @@ def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
 
 def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
     """Return the other nodes in contact: those that can look at this one."""
+    healthy = NodeCondition.HEALTHY
     return tuple(
-        other.spec.node
-        for other in turn.state.nodes.values()
-        if other is not node and other.contact.condition is NodeCondition.HEALTHY
+        [
+            other.spec.node
+            for other in turn.state.nodes.values()
+            if other.contact.condition is healthy and other is not node
+        ]
     )
+
+
+def is_peer(turn: Turn, node: NodeState, name: NodeId) -> bool:
+    """Return whether a node is among ``peers_of``."""
+    other = turn.state.nodes[name]
+    return other is not node and other.contact.condition is NodeCondition.HEALTHY
 
 
 def chosen_of(peers: Sequence[NodeId]) -> tuple[NodeId, ...]:

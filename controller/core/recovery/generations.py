@@ -12,7 +12,7 @@ task that can't recover in process: after a fault all its processes start anew, 
 
 import functools
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from controller.core.incidents.cures import name_cause
 from controller.core.incidents.evidence_intake import incident_of
@@ -109,10 +109,12 @@ def continue_parked(turn: Turn) -> None:
         if not name_cause(turn, task) or task.lifecycle.parking is None:
             continue
         goal = goal_of(turn, task) or _goal_with_waiting(turn, task)
-        if goal is not None and _loses_state(turn, task, goal):
-            _go_on_as_before(turn, task)
-        elif goal is not None:
-            _regroup(turn, task, goal)
+        if goal is not None:
+            step = _step_to(turn, task, goal)
+            if _loses_state(turn, task, step):
+                _go_on_as_before(turn, task)
+            else:
+                _regroup(turn, task, step)
         elif is_without_hope(turn, task):
             stop(turn, task, is_graceful=False, intent="run", note="no whole replica is left")
 
@@ -146,19 +148,19 @@ def _awaits_node(turn: Turn, task: TaskState) -> bool:
     )
 
 
-def _loses_state(turn: Turn, task: TaskState, goal: Target) -> bool:
+def _loses_state(turn: Turn, task: TaskState, step: "_Step") -> bool:
     """Return whether iterations that all parked ranks have would be lost at ``goal``.
 
     That is so if copies did not get complete, or if the task's goal has changed since its halt.
     """
     place = task.place
-    if place is None or goal == place or incident_of(turn, task, task.generation):
+    if place is None or step.goal == place or incident_of(turn, task, task.generation):
         return False
     as_before = _continues(task, place, fit_ranks(turn, task))
     if len(as_before) < place.layout.num_workers or obstacle(turn, task, place):
         return False
     here = _decide(task, place, as_before).resume
-    there = _decide(task, goal, _all_continuing(turn, task, goal)).resume
+    there = step.decision.resume
     return here.source == "peer" and (there.source != "peer" or there.level < here.level)
 
 
@@ -170,7 +172,7 @@ def _go_on_as_before(turn: Turn, task: TaskState) -> None:
         " the move will use a checkpoint on disk",
         generation=task.generation,
     )  # fmt: skip
-    _regroup(turn, task, task.place)
+    _regroup(turn, task, _step_to(turn, task, task.place))
     learn_nothing(task)  # it has waited for copies, and is no reattempt
     note_failed_copies(task)
 
@@ -229,9 +231,22 @@ def _is_in_the_way(turn: Turn, task: TaskState, target: Target) -> bool:
 # --- the step from one generation to the next ----------------------------------------------
 
 
-def _regroup(turn: Turn, task: TaskState, goal: Target) -> None:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How a parked task can continue at a goal: which processes do, by new rank, and from what."""
+
+    goal: Target
+    continues: dict[int, int]
+    decision: ResumeDecision
+
+
+def _step_to(turn: Turn, task: TaskState, goal: Target) -> _Step:
     continues = _all_continuing(turn, task, goal)
-    decision = _decide(task, goal, continues)
+    return _Step(goal, continues, _decide(task, goal, continues))
+
+
+def _regroup(turn: Turn, task: TaskState, step: _Step) -> None:
+    goal, continues, decision = step.goal, step.continues, step.decision
     note_resume(turn, task, decision)
     turn.announce(
         "info", "regroup", task.spec.task, decision.reason,

@@ -12,6 +12,7 @@ from controller.core.state.drill_log import DrillLog
 from controller.core.state.incident import IncidentLog
 from controller.core.state.measurement import MeasurementLog
 from controller.core.state.node import NodeState
+from controller.core.state.phases import NodeCondition
 from controller.core.state.plan import PlanLog
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -53,12 +54,14 @@ class ClusterState:
 
     def num_usable(self, workers: Iterable[Worker]) -> int:
         """Return on how many of the workers a rank may run."""
-        # Most nodes are in service and have no isolated GPU.
-        total = 0
-        for node, slot in workers:
-            service = self.nodes[node].service
-            total += self.nodes[node].is_in_service and slot not in service.isolated_gpus
-        return total
+        # Written out, since it is asked of all workers of a task.
+        nodes, healthy, num = self.nodes, NodeCondition.HEALTHY, 0
+        for name, slot in workers:
+            node = nodes[name]
+            service = node.service
+            if node.contact.condition is healthy and not service.isolated:
+                num += slot not in service.isolated_gpus
+        return num
 
     def is_fit(self, rank: RankState) -> bool:
         """Whether a parked process can be a rank of another generation, where it is."""

@@ -53,10 +53,12 @@ class ModelledGeneration:
     slow_nodes: dict[NodeId, float] = field(default_factory=dict)
     waf: float = field(init=False)
     _num_by_node: Counter[NodeId] = field(init=False)
+    _parts: tuple[ModelPart, ...] = field(init=False)
     _usual_iteration_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._num_by_node = Counter(worker.node for worker in self.start.placement)
+        self._parts = parts_of(self.layout)
         self._usual_iteration_s = self.profile.iteration_s(self.num_workers)
         table = self.profile.table
         self.waf = self.profile.task.weight * table.interim_flops_per_s(self.num_workers)
@@ -109,7 +111,7 @@ class ModelledGeneration:
             return Position(committed=0, has_state=False)
         # It holds the in-memory checkpoints of two ranks: its own, and one of another node.
         num_here = self._num_by_node.get(self.start.placement[rank].node, 1)
-        parts = parts_of(self.layout)
+        parts = self._parts
         if len(parts) == 1:
             return _position(self.iteration)
         return _position(self.iteration, parts[rank], parts[(rank - num_here) % len(parts)])

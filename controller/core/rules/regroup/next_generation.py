@@ -258,6 +258,12 @@ def _finish(
     allows_reuse: bool,
 ) -> ResumeDecision:
     """Finish iteration ``level + 1``, from partial results if possible."""
+    if not _has_partial_results(parked):
+        resume = sources.named_in(Resume(committed=level))
+        obstacle = "the iteration had not begun"
+        if not allows_reuse:
+            obstacle = "partial results were tried before"
+        return ResumeDecision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
     iteration = PartialResults(parked, layout, sources.holders, level)
     obstacle = iteration.obstacle() if allows_reuse else "partial results were tried before"
     if obstacle is None:
@@ -266,6 +272,14 @@ def _finish(
     num_recomputed = iteration.num_begun(range(parked.layout.dp))
     resume = sources.named_in(Resume(committed=level, num_recomputed=num_recomputed))
     return ResumeDecision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
+
+
+def _has_partial_results(parked: Parked) -> bool:
+    """Return whether any rank has begun an iteration."""
+    return any(
+        position.counted or position.reduced or position.is_torn or position.is_spoilt
+        for position in parked.positions.values()
+    )
 
 
 def _restore(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nodeagent.protocol.regroup import Position, Resume
 from profiles.layout import Layout
@@ -29,8 +30,7 @@ class Parked:
     is_sharded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Survivor:
+class Survivor(NamedTuple):
     """A parked rank that continues at the same (tp, pp).
 
     Attributes:
