@@ -216,9 +216,7 @@ def _take_fault(turn: Turn, task: TaskState, evidence: Evidence) -> None:
 
 def _take_joined(turn: Turn, task: TaskState) -> None:
     """Once all ranks have their state, say where it came from and what has to be run again."""
-    # Ranks join about in their order, and this is asked after each: those that are missing come
-    # last.
-    if any(rank.joined is None for rank in reversed(task.ranks.values())):
+    if task.awaits_states:
         return
     joined = [rank.joined for rank in task.ranks.values() if rank.joined]
     source = max((each.source for each in joined), key=SOURCES_BY_DISTANCE.index)

@@ -73,7 +73,7 @@ def is_quiet(turn: Turn, event: Event) -> bool:
             # A process that was seen is waited for. Nobody acts because it is waited for.
             is_one_of_many = True
         case RankJoined(unsupported=()):
-            is_one_of_many = any(rank.joined is None for rank in reversed(task.ranks.values()))
+            is_one_of_many = task.awaits_states
         case RankHalted(unsupported=()):
             is_one_of_many = _is_one_of_many(turn, task, report)
         case RankDone() | RankExited():

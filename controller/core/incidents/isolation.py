@@ -117,7 +117,7 @@ def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> N
 
 def _absorb(turn: Turn, incident: Incident, victims: list[TaskState]) -> None:
     """Merge undecided incidents of the node's tasks into its incident."""
-    for other in list(turn.state.incidents.all):
+    for other in turn.state.incidents.open():
         is_undecided = other.state is IncidentState.DETECTED and other is not incident
         if is_undecided and any(task.spec.task in other.covers for task in victims):
             absorb(turn, incident, other)

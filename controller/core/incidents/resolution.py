@@ -21,8 +21,8 @@ from nodeagent.protocol.regroup import StateSource
 
 def note_resume(turn: Turn, task: TaskState, decision: ResumeDecision) -> None:
     """The parked generation is followed by another one: write into its incidents how."""
-    for incident in turn.state.incidents.all:
-        if incident.is_open and incident.covers.get(task.spec.task) == task.generation:
+    for incident in turn.state.incidents.open():
+        if incident.covers.get(task.spec.task) == task.generation:
             incident.recovery.resume = decision.reason
             incident.recovery.recomputed_micro_batches += decision.resume.num_recomputed
             incident.recovery.saved_micro_batches += decision.resume.num_saved
@@ -35,9 +35,8 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
     """
     ours = [
         incident
-        for incident in turn.state.incidents.all
-        if incident.is_open
-        and incident.recovery.recovery_s is None
+        for incident in turn.state.incidents.open()
+        if incident.recovery.recovery_s is None
         and incident.covers.get(task.spec.task, task.generation) < task.generation
     ]
     for incident in ours:
@@ -65,7 +64,7 @@ def close_cured_incidents(turn: Turn) -> None:
 
 def end_handed_over(turn: Turn, task: TaskState, text: str) -> None:
     """Resolve what was handed over about the task while it trained on: it is over by itself."""
-    for incident in turn.state.incidents.all:
+    for incident in turn.state.incidents.open():
         if incident.task == task.spec.task and is_handed_over(incident):
             _resolve(turn, incident, text)
 

@@ -186,7 +186,10 @@ def awaits_ranks(turn: Turn, task: TaskState) -> bool:
 
     Ranks report about in their order: those that are awaited come last.
     """
-    return any(_is_awaited(turn, rank) for rank in reversed(task.ranks.values()))
+    for rank in reversed(task.ranks.values()):
+        if rank.position is None and _is_awaited(turn, rank):
+            return True
+    return False
 
 
 def _is_awaited(turn: Turn, rank: RankState) -> bool:

@@ -327,7 +327,7 @@ def _incident_of_node(
     )
     undecided = [
         incident
-        for incident in turn.state.incidents.all
+        for incident in turn.state.incidents.open()
         if incident.state is IncidentState.DETECTED
         and any(task.spec.task in incident.covers for task in victims)
     ]

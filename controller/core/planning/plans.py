@@ -114,9 +114,8 @@ def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str
     """Incidents that wait for a plan, of which every task takes part in this one."""
     return {
         incident.name
-        for incident in turn.state.incidents.all
-        if incident.is_open
-        and not is_handed_over(incident)
+        for incident in turn.state.incidents.open()
+        if not is_handed_over(incident)
         and (incident.cause.action == "reconfigure" or incident.state is IncidentState.HELD)
         and all(
             name in changes or turn.state.tasks[name].lifecycle.phase is TaskPhase.FINISHED
@@ -132,7 +131,7 @@ def approve(turn: Turn, plan: Plan, actor: str) -> None:
     turn.announce(
         "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
     )
-    for incident in turn.state.incidents.all:
+    for incident in turn.state.incidents.open():
         is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
         if incident.name in plan.incidents and is_waiting:
             act(turn, incident)
@@ -242,8 +241,8 @@ def _steps(
     gpus = [
         f"GPU {slot} of {node.spec.node}"
         for node in turn.state.nodes.values()
+        if node.service.isolated_gpus and node.is_in_service
         for slot in sorted(node.service.isolated_gpus)
-        if node.is_in_service
     ]
     out = [*isolated, *gpus]
     steps = [f"isolate {', '.join(out)}"] if out else []

@@ -25,11 +25,8 @@ class Available:
     """Workers that a plan may assign: on healthy nodes, neither held nor awaited by other tasks."""
 
     def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
-        self.workers_by_node = {
-            node.spec.node: node.spec.num_workers
-            for node in turn.state.nodes.values()
-            if node.is_in_service
-        }
+        in_service = [node for node in turn.state.nodes.values() if node.is_in_service]
+        self.workers_by_node = {node.spec.node: node.spec.num_workers for node in in_service}
         self.blocked = {
             worker
             for task in turn.state.tasks.values()
@@ -40,13 +37,12 @@ class Available:
             )
             if worker.node in self.workers_by_node
         } | {
-            Worker(name, slot)
-            for name in self.workers_by_node
-            for slot in turn.state.nodes[name].service.isolated_gpus
+            Worker(node.spec.node, slot)
+            for node in in_service
+            if node.service.isolated_gpus
+            for slot in node.service.isolated_gpus
         }
-        self.domains = {
-            name: turn.state.nodes[name].spec.failure_domain for name in self.workers_by_node
-        }
+        self.domains = {node.spec.node: node.spec.failure_domain for node in in_service}
         """The failure domain of each node; empty where none is named."""
         num_blocked = Counter(worker.node for worker in self.blocked)
         self.rooms = [count - num_blocked[node] for node, count in self.workers_by_node.items()]

@@ -95,15 +95,15 @@ def place(
     if reason := _shortage(layouts, nodes.rooms):
         return Unplaceable(reason)
     tasks = sorted(layouts)
-    held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
     if all(
-        len(held[task]) == layouts[task].num_workers
-        and (layouts_before or {}).get(task) == layouts[task]
+        (layouts_before or {}).get(task) == layouts[task]
+        and len(current.get(task, ())) == layouts[task].num_workers
         and _is_whole(current[task], layouts[task].tp)
         for task in tasks
-    ):
+    ) and nodes.has_all([worker for task in tasks for worker in current[task]]):
         # Every rank stays, and no group is missing: nothing is left to choose.
         return {task: current[task] for task in tasks}
+    held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
     befores = {
         task: _layout_before(current.get(task, ()), layouts[task], (layouts_before or {}).get(task))
         for task in tasks
@@ -257,6 +257,7 @@ class _Nodes:
         self._names = list(num_workers_by_node)
         self._number = {name: v for v, name in enumerate(self._names)}
         self._counts = list(num_workers_by_node.values())
+        self._all_blocked = frozenset(blocked)
         self._blocked: dict[int, set[int]] = defaultdict(set)
         for worker in blocked:
             if worker.node in self._number and worker.slot < num_workers_by_node[worker.node]:
@@ -271,6 +272,15 @@ class _Nodes:
     def shared_domain(self, v: int) -> int:
         """Return the domain of a node; -1 if no other node shares it."""
         return self.domains[v] if self._num_sharing[self.domains[v]] > 1 else -1
+
+    def has_all(self, workers: Sequence[Worker]) -> bool:
+        """Return whether all workers are different ones, and usable."""
+        number, counts = self._number, self._counts
+        return (
+            all([node in number and slot < counts[number[node]] for node, slot in workers])
+            and len(set(workers)) == len(workers)
+            and self._all_blocked.isdisjoint(workers)
+        )
 
     def held_slots(self, current: Mapping[TaskId, Placement]) -> dict[TaskId, dict[int, NodeSlot]]:
         """Return the slots of each task that it may keep, by global rank."""

@@ -130,6 +130,15 @@ class TaskState:
         """Nodes of the living ranks, sorted."""
         return tuple(sorted({rank.worker.node for rank in self.living_ranks.values()}))
 
+    @property
+    def awaits_states(self) -> bool:
+        """Whether a rank of this generation has not joined with its state yet."""
+        # Ranks join roughly in their order, and this is asked after each: missing ones come last.
+        for rank in reversed(self.ranks.values()):
+            if rank.joined is None:
+                return True
+        return False
+
     def runs_on(self, node: NodeId) -> bool:
         """Return whether a living rank is on ``node``."""
         return any(rank.worker.node == node and rank.is_alive for rank in self.ranks.values())
