@@ -39,5 +39,7 @@ def run_quietly(load: Callable[[], Callable[[], int]]) -> int:
 
 def _unicron() -> Callable[[], int]:
     from controller.cli import main as run
+    from controller.collector import collect_seldom
 
+    collect_seldom()
     return run

@@ -138,8 +138,7 @@ class Machine:
         Raises:
             InvariantViolationError: The events have a gap, or the core has a bug.
         """
-        # With a gap, replay would rebuild another state than that of the journal, and no one
-        # would notice.
+        # With a gap, replay would rebuild another state than the journal's, unnoticed.
         if event.number != self._num_events + 1:
             raise InvariantViolationError(
                 f"event {event.number} follows event {self._num_events}: the journal has a gap"

@@ -103,12 +103,10 @@ def _observe_rank(
         case RankRaised():
             _take_raised(turn, task, event, observation)
         case RankHalted():
-            if observation.unsupported:
-                take_unsupported(turn, task, observation)
+            take_unsupported(turn, task, observation)
             note_halt_answer(task, rank.worker.node)
         case RankJoined():
-            if observation.unsupported:
-                take_unsupported(turn, task, observation)
+            take_unsupported(turn, task, observation)
             _take_joined(turn, task)
         case LaunchFailed():
             note_broken(rank)

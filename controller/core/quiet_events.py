@@ -25,7 +25,6 @@ from nodeagent.protocol.observations import (
     RankStarted,
 )
 
-
 _ONE_OF_MANY: Final = (RankJoined, RankHalted, RankStarted, RankDone, RankExited)
 
 

@@ -234,10 +234,10 @@ def _ask_peers(turn: Turn, node: NodeState) -> None:
 
 def _ask_others(turn: Turn, node: NodeState) -> None:
     """Ask further peers, since no peer that was asked could probe and is still in contact."""
-    # Asked for each answer, so only the peers that were asked are looked at.
-    if not any(is_peer(turn, node, name) for name in (*node.inquiry.answers, *node.inquiry.open_probes)):
+    inquiry = node.inquiry
+    if not any(is_peer(turn, node, name) for name in (*inquiry.answers, *inquiry.open_probes)):
         peers = peers_of(turn, node)
-        _ask(turn, node, [peer for peer in peers if peer not in node.inquiry.asked])
+        _ask(turn, node, [peer for peer in peers if peer not in inquiry.asked])
 
 
 def _ask(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> None:

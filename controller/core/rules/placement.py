@@ -178,7 +178,11 @@ def _fill_gaps(
         return None
     kinds, groups = packed
     rows = [
-        [GroupSlots(v, [None] * kind.size) for v, num in sorted(by_node.items()) for _ in range(num)]
+        [
+            GroupSlots(v, [None] * kind.size)
+            for v, num in sorted(by_node.items())
+            for _ in range(num)
+        ]
         for kind, by_node in zip(kinds, _in_order(groups, used, nodes), strict=True)
     ]
     nodes.assign_free_slots([row for each in rows for row in each], current, used)
@@ -197,9 +201,7 @@ def _fill_gaps(
     return placements
 
 
-def _layout_before(
-    placement: Placement, layout: Layout, before: Layout | None
-) -> Layout | None:
+def _layout_before(placement: Placement, layout: Layout, before: Layout | None) -> Layout | None:
     """Return the layout of a placement; without one, that with the given tp and pp, if any."""
     # A task that lost workers has a placement without a layout of that size. With the same tp and
     # pp its ranks can still keep their places.
@@ -277,7 +279,7 @@ class _Nodes:
         """Return whether all workers are different ones, and usable."""
         number, counts = self._number, self._counts
         return (
-            all([node in number and slot < counts[number[node]] for node, slot in workers])
+            all(node in number and slot < counts[number[node]] for node, slot in workers)
             and len(set(workers)) == len(workers)
             and self._all_blocked.isdisjoint(workers)
         )

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
+from controller.collector import collect_seldom
+
 Job = tuple[str, int]
 """A policy and a seed."""
 RunJob = Callable[[Job, Callable[[float], None]], object]
@@ -90,6 +92,7 @@ def _received(connection: Connection, job: Job) -> object:
 def _work(run: RunJob, connection: Connection) -> None:
     """Run jobs until the parent closes the pipe. Ctrl-C reaches the parent, which ends this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collect_seldom()
     with suppress(EOFError, OSError):
         while True:
             job: Job = connection.recv()

@@ -10,8 +10,7 @@ everything. It is the best one if
 - all nodes share one failure domain, so every packing has the same spread.
 """
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 
 from controller.core.rules.packing.exhaustive import DomainSite, GroupKind

@@ -44,6 +44,8 @@ Rung = Literal["commit", "reuse", "re-run", "restore"]
 
 Source = Literal["peer", "memory", "disk"]
 
+_TRIED: Final = "partial results were tried before"
+
 _HAS_VOTED: Final = frozenset({"vote", "stepping"})
 """Phases in which a rank holds the whole gradient. It can step once the vote's result is known."""
 
@@ -260,12 +262,10 @@ def _finish(
     """Finish iteration ``level + 1``, from partial results if possible."""
     if not _has_partial_results(parked):
         resume = sources.named_in(Resume(committed=level))
-        obstacle = "the iteration had not begun"
-        if not allows_reuse:
-            obstacle = "partial results were tried before"
-        return ResumeDecision("re-run", resume, f"re-run of iteration {level + 1}: {obstacle}")
+        why = "the iteration had not begun" if allows_reuse else _TRIED
+        return ResumeDecision("re-run", resume, f"re-run of iteration {level + 1}: {why}")
     iteration = PartialResults(parked, layout, sources.holders, level)
-    obstacle = iteration.obstacle() if allows_reuse else "partial results were tried before"
+    obstacle = iteration.obstacle() if allows_reuse else _TRIED
     if obstacle is None:
         resume, reason = iteration.reuse()
         return ResumeDecision("reuse", sources.named_in(resume), reason)

@@ -60,11 +60,7 @@ def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]
     found: list[Replica] = [ranks_of_replica(layout, replica) for replica in whole]
     broken = sorted(set(range(layout.dp)).difference(whole))
     groups = [
-        [
-            group
-            for replica in broken
-            if fit.issuperset(group := _stage_of(layout, replica, stage))
-        ]
+        [group for replica in broken if fit.issuperset(group := _stage_of(layout, replica, stage))]
         for stage in range(layout.pp)
     ]
     # zip stops at the stage with the fewest whole groups: a replica needs one of each stage.
@@ -76,9 +72,7 @@ def whole_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[int]:
     """Return the replicas of which every rank is among ``fit_ranks``."""
     fit = frozenset(fit_ranks)
     return [
-        replica
-        for replica in range(layout.dp)
-        if fit.issuperset(ranks_of_replica(layout, replica))
+        replica for replica in range(layout.dp) if fit.issuperset(ranks_of_replica(layout, replica))
     ]
 
 
