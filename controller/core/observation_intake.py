@@ -86,10 +86,13 @@ def _observe_rank(
     turn: Turn, task: TaskState, event: Observed, observation: RankObservation
 ) -> None:
     rank = task.ranks[observation.global_rank]
-    # Ranks report again where they have parked if the halt is sent again.
-    turn.is_repetition = isinstance(observation, RankHalted) and _is_known(task, observation)
+    if isinstance(observation, RankHalted):
+        turn.is_repetition = _is_known(task, observation)
     note_observed(rank, observation)
     match observation:
+        case RankHalted() | RankJoined():
+            # First, since they are the most: one of each rank, in every transition.
+            _take_step(turn, task, observation)
         case RankStarted():
             turn.announce(
                 "trace", "rank_started", task.spec.task,
@@ -102,12 +105,6 @@ def _observe_rank(
             _take_exit(turn, task, event, observation)
         case RankRaised():
             _take_raised(turn, task, event, observation)
-        case RankHalted():
-            take_unsupported(turn, task, observation)
-            note_halt_answer(task, rank.worker.node)
-        case RankJoined():
-            take_unsupported(turn, task, observation)
-            _take_joined(turn, task)
         case LaunchFailed():
             note_broken(rank)
             _take_fault(turn, task, _evidence(turn, event, observation))
@@ -129,6 +126,15 @@ def _observe_rank(
             take_look(turn, task, observation)
         case _:
             assert_never(observation)
+
+
+def _take_step(turn: Turn, task: TaskState, step: RankHalted | RankJoined) -> None:
+    if step.unsupported:
+        take_unsupported(turn, task, step)
+    if isinstance(step, RankJoined):
+        _take_joined(turn, task)
+    else:
+        note_halt_answer(task, task.ranks[step.global_rank].worker.node)
 
 
 def _is_known(task: TaskState, halted: RankHalted) -> bool:

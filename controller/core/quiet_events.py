@@ -68,13 +68,13 @@ def is_quiet(turn: Turn, event: Event) -> bool:
     if task is None or report.generation != task.generation:
         return False
     match report:
-        case RankStarted():
-            # A process that was seen is waited for. Nobody acts because it is waited for.
-            is_one_of_many = True
         case RankJoined(unsupported=()):
             is_one_of_many = task.awaits_states
         case RankHalted(unsupported=()):
             is_one_of_many = _is_one_of_many(turn, task, report)
+        case RankStarted():
+            # A process that was seen is waited for. Nobody acts because it is waited for.
+            is_one_of_many = True
         case RankDone() | RankExited():
             is_one_of_many = report.global_rank in task.ranks and _ends_with_others(
                 turn, task, report

@@ -18,15 +18,15 @@ def note_observed(rank: RankState, observation: RankObservation) -> None:
     """Record the facts of an observation about the process. Other modules judge them."""
     rank.is_seen = True
     match observation:
-        case RankStarted():
-            rank.pid = observation.pid
         case RankJoined():
             rank.joined = observation
-        case RankDone():
-            rank.done = observation.reason
         case RankHalted() | RankRaised():
             if observation.position is not None:
                 rank.position = observation.position
+        case RankStarted():
+            rank.pid = observation.pid
+        case RankDone():
+            rank.done = observation.reason
         case _:
             pass
 

@@ -9,8 +9,6 @@ def take_unsupported(
     turn: Turn, task: TaskState, joined_or_halted: RankJoined | RankHalted
 ) -> None:
     """Announce once which settings rule out recovery in process, and remember them."""
-    if not joined_or_halted.unsupported:
-        return
     known = task.limits.unsupported
     new = [each for each in joined_or_halted.unsupported if each not in known]
     if not new:

@@ -15,8 +15,9 @@ from controller.simulation.world.modelled_generation import ModelledGeneration
 from controller.simulation.world.virtual_clock import VirtualClock
 from controller.simulation.world.worker_time import WorkerActivity, WorkerTimeLedger
 from nodeagent.protocol.ids import NodeId, TaskId
-from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.observations import AnyObservation, RankHalted, RankJoined
 
+_STEPS = frozenset({RankHalted, RankJoined})
 AGENT_S = 0.05
 """Delay of an agent's answer, or of a process's end."""
 
@@ -67,9 +68,12 @@ class ModelledNodes:
         """Give the core an event, and carry out its instructions."""
         self.num_events += 1
         event = Event(number=self.num_events, at=self.clock.now_s, body=body)
-        for instruction in self.machine.handle(event):
+        instructions = self.machine.handle(event)
+        for instruction in instructions:
             self.carry_out(instruction)
-        self._note_stopped()
+        # Most reports are of these kinds, and no task stops with them.
+        if instructions or not (isinstance(body, Observed) and type(body.observation) in _STEPS):
+            self._note_stopped()
 
     def post_if_up(self, node: NodeId, body: EventBody) -> None:
         """Post an event of a node, unless the node is down."""
