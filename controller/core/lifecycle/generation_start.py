@@ -111,6 +111,8 @@ def _parked_spares_among(
     task: TaskState, layout: Layout, numbers: Collection[int]
 ) -> dict[int, ParkedSpare]:
     """Return the processes among ``numbers`` that were ranks before and are spares now."""
+    if not task.spares.ranks:
+        return {}
     stands_for = {part_of(layout, number): number for number in range(layout.num_workers)}
     return {
         number: ParkedSpare(rank.worker, rank.continues, stands_for[task.spares.parts[number]])

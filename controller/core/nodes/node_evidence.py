@@ -54,9 +54,8 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
 
 def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
     """Since when the node's silence says something: not while the controller sees nobody."""
-    sees_since = min(
-        (turn.state.nodes[peer].contact.in_contact_since for peer in peers), default=0.0
-    )
+    nodes = turn.state.nodes
+    sees_since = min([nodes[peer].contact.in_contact_since for peer in peers], default=0.0)
     return max(node.contact.lost_contact_at, node.inquiry.waits_since, sees_since)
 
 
@@ -155,7 +154,8 @@ def _is_seen(turn: Turn, task: TaskState) -> bool:
 def _failed_collective(node: NodeState, task: TaskState, turn: Turn) -> str | None:
     """Whether a rank elsewhere, of this generation, has lost a peer since the last progress."""
     last = node.sightings.by_task.get(task.spec.task)
-    for incident in turn.state.incidents.all:
+    # An incident of the present generation is open: it is cured by a newer one.
+    for incident in turn.state.incidents.open():
         if incident.covers.get(task.spec.task) != task.generation:
             continue
         for item in incident.evidence:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from controller.core.instructions import StopRanks
 from controller.core.lifecycle.leaving_ranks import begin_leaving
 from controller.core.lifecycle.spares import can_serve
-from controller.core.rules.regroup.replicas import ModelPart, part_of
+from controller.core.rules.regroup.replicas import ModelPart, part_of, parts_of
 from controller.core.state.phases import NodeCondition
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -30,20 +30,28 @@ def parts_left(
     """
     if task.layout is None:
         return {}
-    parts = {number: part_of(task.layout, number) for number in fit_ranks(turn, task)}
+    parts = {
+        number: part_of(task.layout, number)
+        for number, rank in task.ranks.items()
+        if number not in continues and turn.state.is_fit(rank)
+    }
     parts |= {
         number: task.spares.parts[number]
         for number, rank in task.spares.ranks.items()
-        if rank.is_alive and not rank.is_broken and (rank.is_seen or rank.continues)
+        if number not in continues
+        and rank.is_alive
+        and not rank.is_broken
+        and (rank.is_seen or rank.continues)
     }
+    if not parts:
+        return {}
     processes = processes_of(task)
     workers = {number: processes[number].worker for number in parts}
-    known = {part_of(goal.layout, number) for number in range(goal.layout.num_workers)}
+    known = set(parts_of(goal.layout))
     return {
         number: part
         for number, part in sorted(parts.items())
-        if number not in continues
-        and part in known
+        if part in known
         and workers[number] not in goal.ranks
         and can_serve(turn, task, workers[number], part)
     }

@@ -50,7 +50,9 @@ class ClusterState:
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""
         node = self.nodes[worker.node]
-        return node.is_in_service and worker.slot not in node.service.isolated_gpus
+        is_in_service = node.contact.condition is NodeCondition.HEALTHY
+        service = node.service
+        return is_in_service and not service.isolated and worker.slot not in service.isolated_gpus
 
     def num_usable(self, workers: Iterable[Worker]) -> int:
         """Return on how many of the workers a rank may run."""

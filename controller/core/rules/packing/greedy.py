@@ -74,7 +74,7 @@ class GreedyPacking:
         size, limit = self.kinds[k].size, self.kinds[k].count - self.num_placed(k)
         if not limit:
             return True
-        room = {v: num for v in range(len(self.rooms)) if (num := self._room(v, size))}
+        room = {v: self._room(v, size) for v, free in enumerate(self.rooms) if free >= size}
         if sum(room.values()) < limit:
             return False
         self._take(k, room, limit, 0)
