@@ -13,14 +13,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from controller.simulation.scenarios.count_traces import changes_of, node_names
+from controller.simulation.scenarios.count_traces import (
+    changes_of,
+    counts_of_lines,
+    counts_of_object,
+    is_whole_number,
+    node_names,
+)
 from profiles.records import RecordError, parse_json, read_text
 
 _DAY_S: Final = 86400.0
 _MAX_DAYS: Final = 1e6
-_MAX_DIGITS: Final = 14
-_MAX_NODES: Final = 100_000
-_MAX_GAP_S: Final = 1e7
 _KEYS: Final = {"node_id", "event_time", "event_type", "fault_type"}
 _FILES: Final = {
     "stepfun": "infinitehbd-fault-trace.json",
@@ -109,10 +112,13 @@ def parse_faults(text: str, place: str) -> Trace:
         RecordError: The text is not such a list, or a fault ends before it begins.
     """
     rows = parse_json(text, place)
-    if isinstance(rows, dict):
-        return _counted(place, *_counts_of_object(rows, place))
+    if isinstance(rows, dict) and rows.keys() & {"gap_seconds", "metadata", "data"}:
+        return _counted(place, *counts_of_object(rows, place))
     if not isinstance(rows, list) or not rows:
-        raise RecordError(f"{place}: must be a JSON list of faults, one or more")
+        raise RecordError(
+            f"{place}: must be a JSON list of faults, one or more, or an object with gap_seconds and"
+            " data, a list of counts of nodes"
+        )
     changes = [_fault_change(row, f"{place}: {number}") for number, row in enumerate(rows)]
     nodes = tuple(dict.fromkeys(change.node for change in changes))
     return Trace(nodes, _absences(changes), max(change.at_s for change in changes))
@@ -121,7 +127,8 @@ def parse_faults(text: str, place: str) -> Trace:
 def parse_spot(text: str, place: str) -> Trace:
     """Return the trace of lines ``milliseconds,add|remove,node``: a node is away until it is added.
 
-    Lines ``milliseconds,count`` give the number of present nodes instead.
+    Lines of two cells, a time and a count, give the number of present nodes instead; see
+    ``count_traces.counts_of_lines``.
 
     A node whose first line is ``remove`` is present at the start.
 
@@ -130,7 +137,7 @@ def parse_spot(text: str, place: str) -> Trace:
     """
     rows = [(row, line) for row, line in _rows(text, place) if row]
     if rows and len(rows[0][0]) == 2:
-        return _counted(place, *_counts_of_lines(rows))
+        return _counted(place, *counts_of_lines(rows))
     changes = [_spot_change(row, line) for row, line in rows]
     if not changes:
         raise RecordError(f"{place}: is empty")
@@ -147,43 +154,6 @@ def parse_spot(text: str, place: str) -> Trace:
         tuple(each for each in absences if each.begin_s >= 0.0 or each.end_s != 0.0),
         max(change.at_s for change in changes),
     )
-
-
-def _counts_of_lines(rows: list[tuple[list[str], str]]) -> tuple[list[float], list[int]]:
-    times_s, counts = list[float](), list[int]()
-    for row, place in rows:
-        if len(row) != 2 or not (_is_whole_number(row[0]) and _is_whole_number(row[1])):
-            raise RecordError(
-                f"{place}: {','.join(row)!r:.80} must be milliseconds, a count of nodes"
-            )
-        if times_s and int(row[0]) / 1000.0 <= times_s[-1]:
-            raise RecordError(f"{place}: is not later than the line before; sort by time")
-        times_s.append(int(row[0]) / 1000.0)
-        counts.append(_count(int(row[1]), place))
-    first_s = times_s[0]
-    return [at_s - first_s for at_s in times_s], counts
-
-
-def _counts_of_object(document: dict[str, Any], place: str) -> tuple[list[float], list[int]]:
-    metadata = document.get("metadata")
-    gap_s = document.get(
-        "gap_seconds", metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    )
-    counts = document.get("data")
-    if isinstance(gap_s, bool) or not isinstance(gap_s, int | float) or not 0 < gap_s < _MAX_GAP_S:
-        raise RecordError(f"{place}: gap_seconds: must be the seconds between two counts, above 0")
-    if not isinstance(counts, list) or not counts:
-        raise RecordError(f"{place}: data: must be a list of counts of nodes, one or more")
-    return (
-        [number * float(gap_s) for number in range(len(counts) + 1)],
-        [_count(each, f"{place}: data.{number}") for number, each in enumerate(counts)],
-    )
-
-
-def _count(value: Any, place: str) -> int:  # noqa: ANN401 - of a file
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_NODES:
-        raise RecordError(f"{place}: {value!r:.80} must be a count of nodes, 0 to {_MAX_NODES}")
-    return value
 
 
 def _counted(place: str, times_s: list[float], counts: list[int]) -> Trace:
@@ -221,7 +191,7 @@ def _rows(text: str, place: str) -> Iterator[tuple[list[str], str]]:
 def _spot_change(row: list[str], place: str) -> _Change:
     if len(row) == 3:
         at_ms, kind, node = row
-        if _is_whole_number(at_ms) and kind in {"add", "remove"} and _is_name(node):
+        if is_whole_number(at_ms) and kind in {"add", "remove"} and _is_name(node):
             return _Change(int(at_ms) / 1000.0, node, kind == "remove", place)
     raise RecordError(f"{place}: {','.join(row)!r:.80} must be milliseconds, add or remove, a node")
 
@@ -238,10 +208,6 @@ def _fault_change(row: Any, place: str) -> _Change:  # noqa: ANN401 - of a file
         f"{place}: must have node_id (a name), event_time in days, 0 or more and below {_MAX_DAYS:g}, and"
         " event_type fault_start or fault_end"
     )
-
-
-def _is_whole_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _is_name(text: str) -> bool:

@@ -29,6 +29,17 @@ def _present(trace: Trace, at_s: float) -> int:
     [
         parse_faults(json.dumps({"metadata": {"gap_seconds": 60}, "data": COUNTS}), "x.json"),
         parse_spot("".join(f"{n * 60_000},{c}\n" for n, c in enumerate(COUNTS)), "x.csv"),
+        parse_spot(
+            "minutes,nodes\n" + "".join(f"{n}.0,{c}\n" for n, c in enumerate(COUNTS)), "x.csv"
+        ),
+        parse_spot(
+            "timestamp,available\n"
+            + "".join(f"2026-11-25T08:{n:02d}:00Z,{c}\n" for n, c in enumerate(COUNTS)),
+            "x.csv",
+        ),
+        parse_spot(
+            "".join(f"2026-11-25 08:{n:02d}:00,{c}\n" for n, c in enumerate(COUNTS)), "x.csv"
+        ),
     ],
 )
 def test_nodes_of_a_count_trace_are_present_as_counted(trace: Trace) -> None:
@@ -50,7 +61,21 @@ def test_bad_counts_are_refused_with_their_place(text: str, words: str) -> None:
         parse_faults(text, "x.json")
 
 
-@pytest.mark.parametrize("text", ["0,3\n0,4\n", "0,3\n60,x\n", "0,3\n60,add,n\n"])
+def test_a_heading_without_counts_is_refused() -> None:
+    with pytest.raises(RecordError, match=r"x\.csv:1: has a heading only"):
+        parse_spot("time,count\n", "x.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,3\n0,4\n",
+        "0,3\n60,x\n",
+        "0,3\n60,add,n\n",
+        "time,count\n8:00,3\n",
+        "2026-11-25,3\n2026-11-24,4\n",
+    ],
+)
 def test_bad_lines_of_counts_are_refused(text: str) -> None:
     with pytest.raises(RecordError, match=r"x\.csv:2"):
         parse_spot(text, "x.csv")

@@ -63,7 +63,7 @@ def test_shipped_trace_is_the_published_one() -> None:
     [
         ("", "is empty"),
         ("[]", "one or more"),
-        ("{}", "one or more"),
+        ("{}", "list of faults, one or more, or an object with gap_seconds and data"),
         ('[{"node_id": "x"}]', "trace.json: 0: must have node_id .* event_time"),
         (json.dumps([fault("x", -1.0, "start")]), "event_time in days, 0 or more"),
         (json.dumps([fault("x", 2.0, "start"), fault("x", 1.0, "end")]), "returns before"),
