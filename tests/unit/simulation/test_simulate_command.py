@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from controller.cli import main
 from tests.unit.simulation.small import TEXT
 
+_TERMINAL = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "20"}
 FAULTS = 'faults = { kind = "counts", node_lost = 2, process = 3 }'
 
 
@@ -143,6 +146,33 @@ def test_ctrl_c_prints_what_is_done_and_leaves_no_warning(tmp_path: Path) -> Non
     assert "interrupted: of 5 seed(s) 1 was done" in ended.stderr
     assert "semaphore" not in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_long_run_shows_a_bar_with_an_estimate_and_ends_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "long.toml"
+    rates = 'faults = { kind = "rates", node_lost = 300.0, process = 300.0 }'
+    text = TEXT.replace('faults = { kind = "counts" }', rates)
+    file.write_text(text.replace("days = 2.0", "days = 9999.0"))
+    terminal, stderr = os.openpty()
+    code = (
+        f"import sys; from controller.cli import main; sys.exit(main(['simulate', {str(file)!r}]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, env=_TERMINAL
+    )
+    os.close(stderr)
+    shown, is_ended = "", False
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(terminal, 4096):
+            shown += part.decode("utf-8", "replace")
+            if not is_ended and re.search(r"\d+%.*\d:\d\d:\d\d", shown):
+                is_ended = True
+                process.send_signal(signal.SIGINT)
+    os.close(terminal)
+    assert process.wait(60) == 130, shown
+    assert "interrupted" in shown
+    assert "Traceback" not in shown
+    assert "semaphore" not in shown
 
 
 def test_ratios_need_unicron(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def test_rates_come_out_on_average() -> None:
         ('kind = "counts"', 'kind = "trace", trace = "no.csv"', "faults.trace: .*no.csv: no such"),
         ('kind = "counts"', 'kind = "trace", trace = ""', "faults.trace: '' must end in"),
         ('kind = "counts"', 'kind = "trace", trace = "\\u0000.csv"', "faults.trace: .*NUL"),
-        ('title = "small"', "", "title: must be a text"),
+        ('title = "small"', "title = 3", "title: must be a text"),
         (
             'law = "constant", s = 36000',
             'law = "uniform", low_s = 9, high_s = 3',
@@ -119,6 +119,12 @@ def test_mistakes_are_one_line_with_the_place(old: str, new: str, words: str) ->
         _begin(old, new)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("small.toml: ")
+
+
+def test_a_title_may_be_absent_with_a_base_only() -> None:
+    assert small(('title = "small"', "")).title == "trace-a with other values"
+    with pytest.raises(RecordError, match=r"title: .*only a file with a base may leave it out"):
+        parse_scenario("[ours]\nnodes = 4\n", "mine", "mine.toml", ".")
 
 
 def _begin(old: str, new: str) -> None:
