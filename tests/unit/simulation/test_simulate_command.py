@@ -158,7 +158,7 @@ def test_a_long_run_shows_a_bar_with_an_estimate_and_ends_at_once(tmp_path: Path
         f"import sys; from controller.cli import main; sys.exit(main(['simulate', {str(file)!r}]))"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, env=_TERMINAL
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=stderr, env=_TERMINAL
     )
     os.close(stderr)
     shown, is_ended = "", False
