@@ -14,12 +14,14 @@ from typing import Final
 
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
-from controller.core.state.phases import IncidentState, NodeCondition
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import BurstOver
 
 _SILENT_S: Final = 1.2
 """A node in contact that has sent nothing for this long may be lost. Two heartbeats take 1 s."""
+_NUM_CHANGES: Final = 17
+"""Changes of the capacity that are remembered."""
 
 
 def incident_of_burst(turn: Turn, node: NodeState) -> Incident | None:
@@ -36,6 +38,7 @@ def incident_of_burst(turn: Turn, node: NodeState) -> Incident | None:
 
 def note_loss(turn: Turn, node: NodeState, incident: Incident, seen: str) -> None:
     """A node is lost: ask for a plan, at once or when no further loss is to be expected."""
+    _note_change(turn)
     bursts = turn.state.bursts
     if bursts.incident != incident.name:
         bursts.incident, bursts.lost_contact_at = incident.name, node.contact.lost_contact_at
@@ -69,8 +72,10 @@ def note_return(turn: Turn, node: NodeState, verb: str) -> None:
 
     ``verb`` says how it came, for operators.
     """
+    _note_change(turn)
     bursts, name = turn.state.bursts, node.spec.node
-    if turn.policy.burst_s <= 0 or not _is_more_to_return(turn):
+    is_single = not _is_more_to_return(turn) and not _is_starting(turn)
+    if turn.policy.burst_s <= 0 or is_single:
         turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{name} {verb}"))
         return
     bursts.returned = [*bursts.returned, name]
@@ -83,12 +88,34 @@ def end_returns(turn: Turn) -> None:
     """Ask for the plan of nodes that have returned together."""
     bursts = turn.state.bursts
     until = bursts.awaits_returns_until
-    if until is None or (turn.at < until and _is_more_to_return(turn)):
+    if until is None or (turn.at < until and _is_more_to_return(turn)) or _is_starting(turn):
         return
     names, bursts.returned, bursts.awaits_returns_until = bursts.returned, [], None
     verb = "has returned" if len(names) == 1 else "have returned"
     seen = f"{', '.join(names)} {verb}"
     turn.plan_requests.append(PlanRequest(trigger=names[0], seen=seen))
+
+
+def _note_change(turn: Turn) -> None:
+    bursts = turn.state.bursts
+    is_same = bursts.changes_at and turn.at - bursts.changes_at[-1] <= turn.policy.burst_s
+    if bursts.newest_change_at is None and not is_same:
+        bursts.newest_change_at = turn.at
+
+
+def count_change(turn: Turn) -> None:
+    """Count the newest change for later plans, once its own plan is made."""
+    bursts = turn.state.bursts
+    is_gathering = (bursts.gathers_until, bursts.awaits_returns_until) != (None, None)
+    if bursts.newest_change_at is not None and not is_gathering:
+        bursts.changes_at = (*bursts.changes_at, bursts.newest_change_at)[-_NUM_CHANGES:]
+        bursts.newest_change_at = None
+
+
+def _is_starting(turn: Turn) -> bool:
+    """Whether growth now would end a start of processes, and nothing else waits for workers."""
+    phases = {task.lifecycle.phase for task in turn.state.tasks.values()}
+    return TaskPhase.STARTING in phases and TaskPhase.STOPPED not in phases
 
 
 def _is_more_to_return(turn: Turn) -> bool:

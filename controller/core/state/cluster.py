@@ -32,6 +32,10 @@ class BurstLog:
     """Nodes that have come, or come back, and are in no plan yet."""
     awaits_returns_until: float | None = None
     """The same for nodes that return."""
+    changes_at: tuple[float, ...] = ()
+    """When nodes were lost or returned lately, oldest first; a burst is one change."""
+    newest_change_at: float | None = None
+    """The same of a change that has no plan yet."""
 
 
 @dataclass(slots=True)

@@ -28,9 +28,11 @@ class _Job:
         size: The number of workers that it trains with.
         activity: Its present activity.
         attempt: Changes with every fault. Actions scheduled by an earlier attempt are void.
-        recompute_s: Seconds of work to compute again once it trains.
-        age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without
-            a fault.
+        since_s: When that began.
+        recompute_s: Seconds of work to compute again once it trains, at its size.
+        unsaved_s: Seconds of work since its newest checkpoint on disk, at the fault that it
+            recovers from.
+        interrupted_s: The part of it that belongs to the interrupted iteration.
         has_lost_node: Whether that fault took a node.
         holders: Its nodes that have been there since it trained last, in the order of their ranks.
             They hold its state.
@@ -45,8 +47,10 @@ class _Job:
     size: int = 0
     activity: WorkerActivity = "waiting"
     attempt: int = 0
+    since_s: float = 0.0
     recompute_s: float = 0.0
-    age_s: float | None = None
+    unsaved_s: float = 0.0
+    interrupted_s: float = 0.0
     has_lost_node: bool = False
     holders: dict[int, int] = field(default_factory=dict)
     trained_on: int = 0
@@ -169,19 +173,31 @@ class _Static:
             self._record(job, job.activity)  # the task does not train anyway
             return
         self._ledger.num_incidents += 1
-        age_s = event.since_checkpoint * self._values.checkpoint_interval_s
-        trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
-        job.age_s = max(job.age_s or 0.0, min(age_s, trained_s))
+        self._interrupt(job, event.since_checkpoint)
         job.has_lost_node |= not is_of_process
-        if self._baseline.recomputes:
-            # Work that is being recomputed was not saved again; work never done is not recomputed.
-            job.recompute_s = max(job.recompute_s, job.age_s)
-        elif job.activity == "training":  # the interrupted iteration
-            job.recompute_s += event.since_checkpoint * job.profile.iteration_s(job.size)
         job.attempt += 1
         self._record(job, "detection")
         seconds = self._baseline.notices_s(event) if notices_s is None else notices_s
         self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._recover))
+
+    def _interrupt(self, job: _Job, part: float) -> None:
+        """Note what a fault loses. ``part`` is how far the iteration and the interval were."""
+        assert job.profile is not None
+        age_s = part * self._values.checkpoint_interval_s
+        if job.activity == "recomputation":
+            job.unsaved_s = min(age_s, self._settle(job))
+        elif job.activity == "training":
+            trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
+            job.unsaved_s = min(age_s, trained_s)
+            job.interrupted_s = part * job.profile.iteration_s(job.size)
+
+    def _settle(self, job: _Job) -> float:
+        """Return for how long it has recomputed; so much less is left to do."""
+        if job.activity != "recomputation":
+            return 0.0
+        passed_s = self._clock.now_s - job.since_s
+        job.recompute_s = max(0.0, job.recompute_s - passed_s)
+        return passed_s
 
     def _return(self, node: int) -> None:
         self._out[node] = max(0, self._out.get(node, 0) - 1)
@@ -193,7 +209,8 @@ class _Static:
         for job in self._jobs:
             if job.activity == "waiting":
                 self._recover(job)
-            elif job.activity == "training" and self._can_grow(job):
+            elif job.activity in {"training", "recomputation"} and self._can_grow(job):
+                self._settle(job)
                 self._recover(job)  # it saves a checkpoint first, so there is no recomputation
 
     def _change_by_hand(self, event: SimulatedEvent) -> None:
@@ -215,29 +232,38 @@ class _Static:
         if not size or not (is_whole or self._baseline.shrinks):
             self._record(job, "waiting")
             return
-        seconds = self._baseline.recovery_s(self._values, self._rng)
+        seconds, from_disk = self._baseline.recovery_s(self._values, self._rng), False
         if self._baseline.finds_state:
-            seconds += self._state_s(job, size)
+            state_s, from_disk = self._state_s(job, size)
+            seconds += state_s
+        is_all_lost = from_disk or self._baseline.recomputes
+        job.recompute_s += job.unsaved_s if is_all_lost else job.interrupted_s
+        job.unsaved_s = job.interrupted_s = 0.0
+        if job.profile is not None and job.size:
+            job.recompute_s *= job.profile.iteration_s(size) / job.profile.iteration_s(job.size)
         job.size = size
         self._begin(job, seconds)
 
-    def _state_s(self, job: _Job, size: int) -> float:
-        """Return the seconds to get lost state from another node's memory, else from disk.
+    def _state_s(self, job: _Job, size: int) -> tuple[float, bool]:
+        """Return the seconds to get lost state, and whether it comes from disk.
+
+        With state from disk all processes start anew, as in the modelled cluster.
 
         A rank holds its own state and the in-memory checkpoint of a rank on another node, as in the
         modelled cluster. Nodes that are gone hold nothing.
         """
         if job.profile is None or not job.size:
-            return 0.0
+            return 0.0, False
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
         if (before.tp, before.pp) == (after.tp, after.pp):
             has_process = before.dp > 1 or job.has_lost_node
             if has_process and self._is_held(job, before, with_copies=False):
-                return 0.0
+                return 0.0, False
             if (job.has_lost_node or job.trained_on > 1) and self._is_held(job, before):
-                return self._values.steps.memory.draw(self._rng)
-        job.recompute_s = max(job.recompute_s, job.age_s or 0.0)
-        return self._values.steps.disk.draw(self._rng)
+                return self._values.steps.memory.draw(self._rng), False
+        steps = self._values.steps
+        anew_s = max(0.0, steps.start.draw(self._rng) - steps.restart.draw(self._rng))
+        return anew_s + steps.disk.draw(self._rng), True
 
     def _is_held(self, job: _Job, layout: Layout, *, with_copies: bool = True) -> bool:
         """Return whether the nodes that have stayed hold the whole model."""
@@ -281,6 +307,10 @@ class _Static:
         self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._resume))
 
     def _resume(self, job: _Job) -> None:
+        there = [node for node in job.workers_by_node if not self._out.get(node)]
+        job.trained_on = -(-job.size // self._values.workers_per_node)
+        job.holders = {node: number for number, node in enumerate(there[: job.trained_on])}
+        job.has_lost_node = False
         if not job.recompute_s:
             self._train(job)
             return
@@ -288,10 +318,7 @@ class _Static:
         self._clock.after(job.recompute_s, partial(self._if_now, job, job.attempt, self._train))
 
     def _train(self, job: _Job) -> None:
-        job.recompute_s, job.age_s, job.has_lost_node = 0.0, None, False
-        there = [node for node in job.workers_by_node if not self._out.get(node)]
-        job.trained_on = -(-job.size // self._values.workers_per_node)
-        job.holders = {node: number for number, node in enumerate(there[: job.trained_on])}
+        job.recompute_s = 0.0
         job.began_s = self._clock.now_s if job.began_s is None else job.began_s
         self._record(job, "training")
         if self._can_grow(job):
@@ -310,7 +337,8 @@ class _Static:
     # --- the account -------------------------------------------------------------------------
 
     def _record(self, job: _Job, activity: WorkerActivity) -> None:
-        job.activity = activity
+        if activity != job.activity:
+            job.activity, job.since_s = activity, self._clock.now_s
         # A standby node beyond the cluster is not in the account.
         there = sum(
             n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)

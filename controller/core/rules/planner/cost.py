@@ -72,22 +72,23 @@ class PlanTask:
 
     def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the allowed sizes up to ``num_workers``, ascending from 0, and F of each size."""
-        usable = self._usable(num_workers)
-        sizes = np.zeros(1 + usable.stop - usable.start, np.int64)
+        first, end = self._usable(num_workers)
+        sizes = np.zeros(1 + end - first, np.int64)
         wafs = np.zeros(len(sizes))
-        sizes[1:] = self.rates.sizes[usable]
-        np.multiply(self.rates.flops_per_s[usable], self.weight, out=wafs[1:])
+        sizes[1:] = self.rates.sizes[first:end]
+        np.multiply(self.rates.flops_per_s[first:end], self.weight, out=wafs[1:])
         return sizes, wafs
 
-    def _usable(self, num_workers: int) -> slice:
+    def _usable(self, num_workers: int) -> tuple[int, int]:
         first = int(self.rates.sizes.searchsorted(self.min_workers))
-        return slice(first, max(first, int(self.rates.sizes.searchsorted(num_workers + 1))))
+        return first, max(first, int(self.rates.sizes.searchsorted(num_workers + 1)))
 
     def layout_changes(self, num_workers: int) -> NDArray[np.bool_] | None:
         """Return which of the choices change how the model is split; None if none costs more."""
         if self.layout_change_s is None or self.model is None or self.rates.models is None:
             return None
-        models = self.rates.models[self._usable(num_workers)]
+        first, end = self._usable(num_workers)
+        models = self.rates.models[first:end]
         changes = np.zeros(1 + len(models), np.bool_)
         np.not_equal(models, self.model, out=changes[1:])
         return changes
