@@ -315,6 +315,9 @@ class _Static:
             self._train(job)
             return
         self._record(job, "recomputation")
+        if self._can_grow(job):
+            self._recover(job)  # a node came back meanwhile
+            return
         self._clock.after(job.recompute_s, partial(self._if_now, job, job.attempt, self._train))
 
     def _train(self, job: _Job) -> None:
