@@ -1,6 +1,8 @@
 """The example of a training program of one's own trains, recovers exactly, and errors are clear."""
 
+import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -283,10 +285,39 @@ def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_ru
         assert losses == {number: expected[number] for number in losses}
 
 
+def test_of_four_ranks_one_builds_the_index_and_a_replacement_builds_it_alone(
+    host: RankHost, spec: TrainingSpec
+) -> None:
+    ranks = launches(
+        spec.model_copy(update={"num_iterations": None}), Layout(dp=4), task="own-index"
+    )
+    pids = host.start(ranks)
+    host.wait_for(lambda: 1 in host.record(ranks[0]).loss_by_iteration)
+    built = "indices are built directory="
+    assert sum(host.log(launch).count(built) for launch in ranks) == 1
+    index = Path(spec.checkpoint_dir, "index")
+    [mark] = index.glob("*.done")
+    assert all((index / name).exists() for name in json.loads(mark.read_text())["files"])
+
+    os.kill(pids[3], signal.SIGKILL)
+    host.halt(ranks[:3], [3])
+    shutil.rmtree(index)
+    # A spare: its peers are not there, and it is not rank 0.
+    spare = ranks[3].model_copy(update={"generation": 2, "prepares_for": 3})
+    host.start([spare])
+    [halted] = host.wait_for(lambda: host.record(spare).of_kind("rank_halted"))
+    assert halted.position is not None
+    assert host.log(spare).count(built) == 1
+    assert list(index.glob("*.done")) == [mark]
+    host.kill_ranks()
+
+
 def test_one_that_does_not_recover_gives_way_where_it_can_not_load(
     host: RankHost, spec: TrainingSpec, tmp_path: Path
 ) -> None:
     program = unusual(tmp_path, "overlap_grad_reduce")
+    elsewhere = {**program.options, "index_directory": str(tmp_path)}
+    program = program.model_copy(update={"options": elsewhere})
     directory = tmp_path / "no directory"
     directory.write_text("a file")
     unusual_spec = spec.model_copy(update={"program": program, "checkpoint_dir": str(directory)})
@@ -428,6 +459,13 @@ MISTAKES = {
     torch.distributed.broadcast(next(loop.chunks[0].parameters()).data, 0)
     return loop""",
         "torch.distributed.broadcast was called while the loop was built",
+    ),
+    "meets its peers": (
+        """
+    import torch
+    torch.distributed.barrier()
+    return loop""",
+        "torch.distributed.barrier was called while the loop was built",
     ),
     "clips by itself": (
         """

@@ -21,6 +21,7 @@ from megatron.core.utils import get_model_config
 
 from nodeagent.rank.groups.build_guard import CollectiveWhileBuildingError, refusing_collectives
 from nodeagent.rank.program import builtin
+from nodeagent.rank.program.dataset_building import datasets_without_peers
 from nodeagent.rank.program.in_process_support import Unsupported, as_chosen, unsupported
 from nodeagent.rank.program.loop import Context, Loop
 from nodeagent.rank.state.optimizers import UnsupportedOptimizerError, adams_of
@@ -47,7 +48,8 @@ def build_loop(context: Context) -> Loop:
     name = f"program {program.function}" if program else _BUILT_IN
     build = _find(program, name) if program else builtin.build_loop
     try:
-        with refusing_collectives():
+        limit_s = program.index_limit_s if program else 0.0
+        with refusing_collectives(), datasets_without_peers(limit_s):
             loop: object = build(context)
     except CollectiveWhileBuildingError as error:
         raise ProgramError(
