@@ -402,7 +402,18 @@ def test_one_that_is_halted_before_it_joins_says_that_it_does_not_recover(
     assert "overlap_grad_reduce = False" in {each.partition(":")[0] for each in halted.unsupported}
 
 
-MISTAKES = {
+def changed(kind: str, settings: str) -> str:
+    """Return the example with other settings in one of Megatron's configurations."""
+    return f"""
+    return loop
+
+def build(context, usual=build):
+    import functools
+    train.{kind} = functools.partial(train.{kind}, {settings})
+    return usual(context)"""
+
+
+MISTAKES: dict[str, tuple[str | None, str]] = {
     "no module": (None, "no module mine in {directory} on this node"),
     "import of what is missing": ("import nowhere_to_be_found", "imports nowhere_to_be_found"),
     "raises on import": ("1 / 0", "importing mine raised ZeroDivisionError"),
@@ -466,6 +477,46 @@ MISTAKES = {
     torch.distributed.barrier()
     return loop""",
         "torch.distributed.barrier was called while the loop was built",
+    ),
+    "Megatron's distributed optimizer": (
+        changed("DistributedDataParallelConfig", "use_distributed_optimizer=True"),
+        "use_distributed_optimizer = True: its shards are tied to Megatron's own reduction",
+    ),
+    "precision-aware optimizer": (
+        changed("OptimizerConfig", "use_precision_aware_optimizer=True"),
+        "use_precision_aware_optimizer = True: its shards are tied to Megatron's own reduction",
+    ),
+    "context parallelism": (
+        changed("TransformerConfig", "context_parallel_size=2"),
+        "context_parallel_size = 2: Megatron counts the ranks that share a micro-batch",
+    ),
+    "top-1 experts": (
+        changed("TransformerConfig", "num_moe_experts=4, moe_router_topk=1"),
+        "num_moe_experts = 4: experts are reduced over other ranks",
+    ),
+    "set later, and Megatron fails": (
+        """
+    return loop
+
+def build(context, usual=build):
+    def late(context, made=train.model_config):
+        config = made(context)
+        config.context_parallel_size = 2
+        return config
+    train.model_config = late
+    return usual(context)""",
+        "context_parallel_size = 2: Megatron counts the ranks that share a micro-batch",
+    ),
+    "layers of Transformer Engine": (
+        """
+    return loop
+
+def build(context, usual=build):
+    from megatron.core.models.gpt import gpt_layer_specs
+    with_te = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec
+    train.get_gpt_layer_local_spec = lambda **_: with_te()
+    return usual(context)""",
+        "transformer_engine is not installed on this node; use Megatron's local layers",
     ),
     "clips by itself": (
         """
