@@ -24,7 +24,7 @@ _NUM_AFTER: Final = 6
 _LAST_AFTER: Final = 12
 """Iterations with the new number of replicas after which the question is closed."""
 _SMALLEST_FACTOR: Final = math.log(1.2)
-"""A smaller factor can't be told from what training changes by itself."""
+"""A smaller factor looks like the usual changes of a loss."""
 _TOLERANCE: Final = 0.1
 _SHARE: Final = 0.25
 """Largest error of the factor, and drift of a level, as a share of the factor's logarithm."""
