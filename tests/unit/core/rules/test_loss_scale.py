@@ -75,7 +75,7 @@ def test_a_normal_run_is_silent() -> None:
 
 
 def test_a_fast_decline_across_a_change_is_silent() -> None:
-    """It halves within eight iterations by itself."""
+    """It halves within eight iterations, whatever the replicas."""
     fast = [(n, 8.0 * 2 ** (-n / 8)) for n in range(1, 60)]
     for at in range(10, 40):
         assert not told((2, fast[:at]), (1, fast[at:]))
