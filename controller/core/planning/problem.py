@@ -108,6 +108,8 @@ def plan_task(turn: Turn, task: TaskState) -> PlanTask:
         transition_s=expected_transition_s(turn.policy, task),
         remaining_s=_rounded(task.remaining_s),
         keeps_running=task.spec.keeps_running,
+        layout_change_s=expected_layout_change_s(turn.policy, task),
+        model=task.layout.model if task.layout else None,
     )
 
 
@@ -117,12 +119,23 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def expected_transition_s(policy: Policy, task: TaskState) -> float:
-    """Return the planner's D_transition: what going to another size or place takes this task."""
-    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
+    """Return the planner's D_transition: what going to another size or place takes this task.
+
+    Its layout there splits the model as the present one does.
+    """
     kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
-    if len(models) > 1:
-        kinds += ("layout change",)
     return task.transitions.experience.expected_s(kinds, policy.step_s)
+
+
+def expected_layout_change_s(policy: Policy, task: TaskState) -> float | None:
+    """Return D_transition to a layout that splits the model in another way.
+
+    None if all its layouts split it alike.
+    """
+    models = task.spec.table.rates.models
+    if models is None or (models == models[0]).all():
+        return None
+    return task.transitions.experience.expected_s(("layout change",), policy.step_s)
 
 
 def _held(task: TaskState, layout: Layout | None) -> Target | None:

@@ -14,6 +14,7 @@ from controller.simulation.world.event_sequence import EventSequence, SimulatedE
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.virtual_clock import VirtualClock
 from controller.simulation.world.worker_time import WorkerAccount, WorkerActivity, WorkerTimeLedger
+from profiles.layout import Layout
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +32,9 @@ class _Job:
         age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without
             a fault.
         has_lost_node: Whether that fault took a node.
+        holders: Its nodes that have been there since it trained last, in the order of their ranks.
+            They hold its state.
+        trained_on: How many nodes it trained on last.
         began_s: When it trained for the first time.
         slow_nodes: Nodes that slow it down.
     """
@@ -44,6 +48,8 @@ class _Job:
     recompute_s: float = 0.0
     age_s: float | None = None
     has_lost_node: bool = False
+    holders: dict[int, int] = field(default_factory=dict)
+    trained_on: int = 0
     began_s: float | None = None
     slow_nodes: set[int] = field(default_factory=set)
 
@@ -146,6 +152,7 @@ class _Static:
             self._free.remove(event.node)
         if job is not None:
             job.slow_nodes.discard(event.node)
+            job.holders.pop(event.node, None)
             if event.node in job.workers_by_node:
                 self._hit(job, event, notices_s=0.0 if is_slow else None)
         self._record_service()
@@ -215,18 +222,32 @@ class _Static:
         self._begin(job, seconds)
 
     def _state_s(self, job: _Job, size: int) -> float:
-        """Return the seconds to get lost state from another node's memory, else from disk."""
+        """Return the seconds to get lost state from another node's memory, else from disk.
+
+        A rank holds its own state and the in-memory checkpoint of a rank on another node, as in the
+        modelled cluster. Nodes that are gone hold nothing.
+        """
         if job.profile is None or not job.size:
             return 0.0
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
-        is_same_model = (before.tp, before.pp) == (after.tp, after.pp)
-        has_others = len(job.workers_by_node) > 1
-        if is_same_model and before.dp > 1 and (has_others or not job.has_lost_node):
-            return 0.0
-        if is_same_model and has_others:
-            return self._values.steps.memory.draw(self._rng)
+        if (before.tp, before.pp) == (after.tp, after.pp):
+            has_process = before.dp > 1 or job.has_lost_node
+            if has_process and self._is_held(job, before, with_copies=False):
+                return 0.0
+            if (job.has_lost_node or job.trained_on > 1) and self._is_held(job, before):
+                return self._values.steps.memory.draw(self._rng)
         job.recompute_s = max(job.recompute_s, job.age_s or 0.0)
         return self._values.steps.disk.draw(self._rng)
+
+    def _is_held(self, job: _Job, layout: Layout, *, with_copies: bool = True) -> bool:
+        """Return whether the nodes that have stayed hold the whole model."""
+        num_here, size = self._values.workers_per_node, layout.num_workers
+        held = set[tuple[int, int]]()
+        for number in job.holders.values():
+            for rank in range(number * num_here, min(size, (number + 1) * num_here)):
+                for each in (rank, (rank - num_here) % size)[: 1 + with_copies]:
+                    held.add((layout.tp_rank(each), layout.pp_rank(each)))
+        return len(held) == layout.tp * layout.pp
 
     @property
     def _replaces(self) -> bool:
@@ -268,6 +289,9 @@ class _Static:
 
     def _train(self, job: _Job) -> None:
         job.recompute_s, job.age_s, job.has_lost_node = 0.0, None, False
+        there = [node for node in job.workers_by_node if not self._out.get(node)]
+        job.trained_on = -(-job.size // self._values.workers_per_node)
+        job.holders = {node: number for number, node in enumerate(there[: job.trained_on])}
         job.began_s = self._clock.now_s if job.began_s is None else job.began_s
         self._record(job, "training")
         if self._can_grow(job):

@@ -94,7 +94,7 @@ def test_a_node_that_stays_out_of_contact_delays_the_plan_by_the_window_at_most(
     world.cut("n3", for_s=30.0)
     lost_at = world.now
     world.run_until(lambda: bool(world.machine.state.plans.all), limit_s=20.0)
-    losses = world.machine.state.losses
+    losses = world.machine.state.bursts
     assert losses.gathers_until is None
     assert world.now - lost_at < POLICY.burst_s + 4.0
     assert newest_incident(world).state is not IncidentState.DETECTED

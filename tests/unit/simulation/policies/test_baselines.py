@@ -175,3 +175,15 @@ def test_a_static_split_whose_only_node_was_lost_goes_back_to_its_checkpoint() -
     lost = EventSequence(2, frozenset(), (event("node_lost", 50_000.0, 0),), (), END_S)
     account = run_baseline(BASELINES["equal"], setup, lost, 1)
     assert account.gpu_hours["recomputation"] == pytest.approx(2 * 900 / 3600)
+
+
+def test_a_static_split_whose_nodes_are_all_lost_at_once_goes_back_to_its_checkpoint() -> None:
+    one = event("node_lost", 50_000.0, 0)
+    iteration_s = SETUP.profiles[0].iteration_s(4)
+    _, again_s = recovery_of(SETUP, one)
+    assert again_s < iteration_s
+    both = run_baseline(
+        BASELINES["equal"], SETUP, sequence(one, event("node_lost", 50_000.0, 1)), 1
+    )
+    # The first node that returns begins alone: 2 workers compute 900 s again.
+    assert both.gpu_hours["recomputation"] == pytest.approx(2 * 900 / 3600)
