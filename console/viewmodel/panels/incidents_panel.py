@@ -13,7 +13,7 @@ def incident_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     """Return one row per incident, newest first.
 
     ``found`` is the time from the fault to its detection, ``cured`` from the fault to its end; an
-    open incident shows its age there instead.
+    open incident shows its age there instead. A task that prints no iteration has neither.
     """
     incidents = list(reversed(state.view.incidents)) if state.view else []
     columns = (
@@ -40,17 +40,23 @@ def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> TableRow:
         "where": cell(where(incident, glyphs)),
         "action": cell(incident.action or glyphs.dash),
         "state": marked(INCIDENT_WORDS[incident.state], glyphs),
-        "found": cell(latency(incident.detected_at - incident.fault_at)),
-        "cured": _cured(state, incident),
+        "found": cell(
+            glyphs.dash
+            if incident.is_recovery_unseen
+            else latency(incident.detected_at - incident.fault_at)
+        ),
+        "cured": _cured(state, incident, glyphs),
     }
     if incident.reason:
         cells["reason"] = cell(incident.reason, Tone.DIM)
     return TableRow(incident.id, cells)
 
 
-def _cured(state: State, incident: IncidentView) -> Cell:
+def _cured(state: State, incident: IncidentView, glyphs: Glyphs) -> Cell:
     if incident.resolved_at is None:
         return (span(f"open {seconds(state.cluster_now - incident.fault_at)}", Tone.WARN),)
+    if incident.is_recovery_unseen:
+        return cell(glyphs.dash)
     return cell(latency(incident.resolved_at - incident.fault_at))
 
 
