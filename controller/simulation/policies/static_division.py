@@ -1,12 +1,12 @@
 """Runs a baseline: every task keeps its nodes and recovers by itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
 from controller.simulation.policies.baselines import Baseline
 from controller.simulation.policies.splits import split_of
+from controller.simulation.policies.static_job import StaticJob
 from controller.simulation.scenarios.duration_laws import seeded_random
 from controller.simulation.scenarios.estimated_tables import Profile, pipelined_profiles_of
 from controller.simulation.scenarios.scenario import Values
@@ -14,48 +14,6 @@ from controller.simulation.world.event_sequence import EventSequence, SimulatedE
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.virtual_clock import VirtualClock
 from controller.simulation.world.worker_time import WorkerAccount, WorkerActivity, WorkerTimeLedger
-from profiles.layout import Layout
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A task and its nodes.
-
-    Attributes:
-        name: The task.
-        profile: Its throughput; None if it fits no size.
-        workers_by_node: Its nodes, with their numbers of workers.
-        size: The number of workers that it trains with.
-        activity: Its present activity.
-        attempt: Changes with every fault. Actions scheduled by an earlier attempt are void.
-        since_s: When that began.
-        recompute_s: Seconds of work to compute again once it trains, at its size.
-        unsaved_s: Seconds of work since its newest checkpoint on disk, at the fault that it
-            recovers from.
-        interrupted_s: The part of it that belongs to the interrupted iteration.
-        has_lost_node: Whether that fault took a node.
-        holders: Its nodes that have been there since it trained last, in the order of their ranks.
-            They hold its state.
-        trained_on: How many nodes it trained on last.
-        began_s: When it trained for the first time.
-        slow_nodes: Nodes that slow it down.
-    """
-
-    name: str
-    profile: Profile | None
-    workers_by_node: dict[int, int]
-    size: int = 0
-    activity: WorkerActivity = "waiting"
-    attempt: int = 0
-    since_s: float = 0.0
-    recompute_s: float = 0.0
-    unsaved_s: float = 0.0
-    interrupted_s: float = 0.0
-    has_lost_node: bool = False
-    holders: dict[int, int] = field(default_factory=dict)
-    trained_on: int = 0
-    began_s: float | None = None
-    slow_nodes: set[int] = field(default_factory=set)
 
 
 def run_baseline(
@@ -108,7 +66,7 @@ class _Static:
         self._clock.run(self._sequence.duration_s)
         return self._ledger.close(self._sequence.duration_s)
 
-    def _place(self, setup: InitialSetup) -> list[_Job]:
+    def _place(self, setup: InitialSetup) -> list[StaticJob]:
         """Give each task its nodes in turn. All sizes are whole nodes."""
         values, sequence = self._values, self._sequence
         profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}
@@ -125,7 +83,7 @@ class _Static:
             name = each.task.name
             given = list(islice(nodes, split[name] // values.workers_per_node))
             by_node = dict.fromkeys(given, values.workers_per_node)
-            jobs.append(_Job(name, profiles.get(name), by_node))
+            jobs.append(StaticJob(name, profiles.get(name), by_node))
         return jobs
 
     # --- events ------------------------------------------------------------------------------
@@ -148,7 +106,7 @@ class _Static:
         else:
             self._lose(event, job, is_slow=False)
 
-    def _lose(self, event: SimulatedEvent, job: _Job | None, *, is_slow: bool) -> None:
+    def _lose(self, event: SimulatedEvent, job: StaticJob | None, *, is_slow: bool) -> None:
         if self._out.get(event.node):
             return  # a slow node that was lost before it was detected
         self._out[event.node] = self._out.get(event.node, 0) + 1
@@ -163,7 +121,7 @@ class _Static:
         if event.away_s is not None:
             self._clock.after(event.away_s, partial(self._return, event.node))
 
-    def _hit(self, job: _Job, event: SimulatedEvent, notices_s: float | None = None) -> None:
+    def _hit(self, job: StaticJob, event: SimulatedEvent, notices_s: float | None = None) -> None:
         """Apply a fault to a task. A fault during a recovery restarts the recovery."""
         is_of_process = event.kind in {"process", "network"}
         has_no_process = job.activity in {"detection", "waiting"} or (
@@ -173,31 +131,13 @@ class _Static:
             self._record(job, job.activity)  # the task does not train anyway
             return
         self._ledger.num_incidents += 1
-        self._interrupt(job, event.since_checkpoint)
+        interval_s = self._values.checkpoint_interval_s
+        job.interrupt(event.since_checkpoint, interval_s, self._clock.now_s)
         job.has_lost_node |= not is_of_process
         job.attempt += 1
         self._record(job, "detection")
         seconds = self._baseline.notices_s(event) if notices_s is None else notices_s
         self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._recover))
-
-    def _interrupt(self, job: _Job, part: float) -> None:
-        """Note what a fault loses. ``part`` is how far the iteration and the interval were."""
-        assert job.profile is not None
-        age_s = part * self._values.checkpoint_interval_s
-        if job.activity == "recomputation":
-            job.unsaved_s = min(age_s, self._settle(job))
-        elif job.activity == "training":
-            trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
-            job.unsaved_s = min(age_s, trained_s)
-            job.interrupted_s = part * job.profile.iteration_s(job.size)
-
-    def _settle(self, job: _Job) -> float:
-        """Return for how long it has recomputed; so much less is left to do."""
-        if job.activity != "recomputation":
-            return 0.0
-        passed_s = self._clock.now_s - job.since_s
-        job.recompute_s = max(0.0, job.recompute_s - passed_s)
-        return passed_s
 
     def _return(self, node: int) -> None:
         self._out[node] = max(0, self._out.get(node, 0) - 1)
@@ -210,7 +150,7 @@ class _Static:
             if job.activity == "waiting":
                 self._recover(job)
             elif job.activity in {"training", "recomputation"} and self._can_grow(job):
-                self._settle(job)
+                job.settle(self._clock.now_s)
                 self._recover(job)  # it saves a checkpoint first, so there is no recomputation
 
     def _change_by_hand(self, event: SimulatedEvent) -> None:
@@ -224,7 +164,7 @@ class _Static:
 
     # --- recovery ----------------------------------------------------------------------------
 
-    def _recover(self, job: _Job) -> None:
+    def _recover(self, job: StaticJob) -> None:
         """Recover from a detected fault, if the task has enough nodes."""
         self._replace(job)
         is_whole = not any(self._out.get(node) for node in job.workers_by_node)
@@ -244,50 +184,38 @@ class _Static:
         job.size = size
         self._begin(job, seconds)
 
-    def _state_s(self, job: _Job, size: int) -> tuple[float, bool]:
+    def _state_s(self, job: StaticJob, size: int) -> tuple[float, bool]:
         """Return the seconds to get lost state, and whether it comes from disk.
 
         With state from disk all processes start anew, as in the modelled cluster.
-
-        A rank holds its own state and the in-memory checkpoint of a rank on another node, as in the
-        modelled cluster. Nodes that are gone hold nothing.
         """
         if job.profile is None or not job.size:
             return 0.0, False
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
+        num_here = self._values.workers_per_node
         if (before.tp, before.pp) == (after.tp, after.pp):
             has_process = before.dp > 1 or job.has_lost_node
-            if has_process and self._is_held(job, before, with_copies=False):
+            if has_process and job.holds_model(before, num_here, with_copies=False):
                 return 0.0, False
-            if (job.has_lost_node or job.trained_on > 1) and self._is_held(job, before):
+            if (job.has_lost_node or job.trained_on > 1) and job.holds_model(before, num_here):
                 return self._values.steps.memory.draw(self._rng), False
         steps = self._values.steps
         anew_s = max(0.0, steps.start.draw(self._rng) - steps.restart.draw(self._rng))
         return anew_s + steps.disk.draw(self._rng), True
-
-    def _is_held(self, job: _Job, layout: Layout, *, with_copies: bool = True) -> bool:
-        """Return whether the nodes that have stayed hold the whole model."""
-        num_here, size = self._values.workers_per_node, layout.num_workers
-        held = set[tuple[int, int]]()
-        for number in job.holders.values():
-            for rank in range(number * num_here, min(size, (number + 1) * num_here)):
-                for each in (rank, (rank - num_here) % size)[: 1 + with_copies]:
-                    held.add((layout.tp_rank(each), layout.pp_rank(each)))
-        return len(held) == layout.tp * layout.pp
 
     @property
     def _replaces(self) -> bool:
         """Whether it replaces absent nodes by free ones."""
         return self._baseline.shrinks or self._baseline.num_standby_nodes > 0
 
-    def _can_grow(self, job: _Job) -> bool:
+    def _can_grow(self, job: StaticJob) -> bool:
         """Return whether a task could train with more workers than now."""
         if not self._baseline.shrinks:
             return False
         is_short = any(self._out.get(node) for node in job.workers_by_node)
         return (is_short and bool(self._free)) or self._possible_size(job) > job.size
 
-    def _replace(self, job: _Job) -> None:
+    def _replace(self, job: StaticJob) -> None:
         """Replace absent nodes by free ones."""
         if not self._replaces:
             return
@@ -301,16 +229,14 @@ class _Static:
                 return
             job.workers_by_node[standby] = job.workers_by_node.pop(node)
 
-    def _begin(self, job: _Job, seconds: float) -> None:
+    def _begin(self, job: StaticJob, seconds: float) -> None:
         job.attempt += 1
         self._record(job, "transition")
         self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._resume))
 
-    def _resume(self, job: _Job) -> None:
+    def _resume(self, job: StaticJob) -> None:
         there = [node for node in job.workers_by_node if not self._out.get(node)]
-        job.trained_on = -(-job.size // self._values.workers_per_node)
-        job.holders = {node: number for number, node in enumerate(there[: job.trained_on])}
-        job.has_lost_node = False
+        job.hold_state(there, self._values.workers_per_node)
         if not job.recompute_s:
             self._train(job)
             return
@@ -320,18 +246,18 @@ class _Static:
             return
         self._clock.after(job.recompute_s, partial(self._if_now, job, job.attempt, self._train))
 
-    def _train(self, job: _Job) -> None:
+    def _train(self, job: StaticJob) -> None:
         job.recompute_s = 0.0
         job.began_s = self._clock.now_s if job.began_s is None else job.began_s
         self._record(job, "training")
         if self._can_grow(job):
             self._recover(job)  # a node came back meanwhile
 
-    def _if_now(self, job: _Job, attempt: int, action: Callable[[_Job], None]) -> None:
+    def _if_now(self, job: StaticJob, attempt: int, action: Callable[[StaticJob], None]) -> None:
         if job.attempt == attempt:
             action(job)
 
-    def _possible_size(self, job: _Job) -> int:
+    def _possible_size(self, job: StaticJob) -> int:
         if job.profile is None:
             return 0
         there = sum(n for node, n in job.workers_by_node.items() if not self._out.get(node))
@@ -339,7 +265,7 @@ class _Static:
 
     # --- the account -------------------------------------------------------------------------
 
-    def _record(self, job: _Job, activity: WorkerActivity) -> None:
+    def _record(self, job: StaticJob, activity: WorkerActivity) -> None:
         if activity != job.activity:
             job.activity, job.since_s = activity, self._clock.now_s
         # A standby node beyond the cluster is not in the account.
