@@ -1,5 +1,7 @@
 """Incidents, newest first: status, place, action, and how long detection and cure took."""
 
+from typing import Final
+
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import latency, seconds
@@ -7,6 +9,9 @@ from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, 
 from console.viewmodel.drawing.text import Cell, Tone, cell, span
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
 from controller.api.views import IncidentView
+
+_MAX_NODES: Final = 2
+"""Nodes of an incident that are named."""
 
 
 def incident_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
@@ -60,11 +65,19 @@ def _cured(state: State, incident: IncidentView, glyphs: Glyphs) -> Cell:
     return cell(latency(incident.resolved_at - incident.fault_at))
 
 
+def _nodes(incident: IncidentView) -> str:
+    """Return the nodes of an incident: both of two, and else the first and how many more."""
+    if len(incident.nodes) > _MAX_NODES:
+        return f"{incident.nodes[0]} and {len(incident.nodes) - 1} more"
+    return ", ".join(incident.nodes) or incident.node or ""
+
+
 def where(incident: IncidentView, glyphs: Glyphs) -> str:
     """Return what an incident hit: ``gpt-a rank 1 on n2``, as far as it is known."""
     words = [incident.task] if incident.task else []
     if incident.rank is not None:
         words.append(f"rank {incident.rank}")
-    if incident.node:
-        words.append(f"on {incident.node}" if words else incident.node)
+    nodes = _nodes(incident)
+    if nodes:
+        words.append(f"on {nodes}" if words else nodes)
     return " ".join(words) or glyphs.dash

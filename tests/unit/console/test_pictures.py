@@ -161,6 +161,11 @@ def test_an_incident_is_placed_as_far_as_it_is_known() -> None:
     assert where(incident.model_copy(update={"task": None, "rank": None}), UNICODE) == "n1"
     nowhere = {"task": None, "rank": None, "node": None}
     assert where(incident.model_copy(update=nowhere), ASCII) == "-"
+    for nodes, words in (
+        (["n1", "n3"], "gpt-a rank 1 on n1, n3"),
+        (["n1", "n3", "n4"], "gpt-a rank 1 on n1 and 2 more"),
+    ):
+        assert where(incident.model_copy(update={"nodes": nodes}), UNICODE) == words
 
 
 def test_task_letters_go_on_after_z() -> None:
