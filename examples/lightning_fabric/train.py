@@ -56,7 +56,10 @@ def main() -> None:
             save(fabric, path, state)
         time.sleep(0.1)  # slows a toy down, so that one can watch
         time_ms = (time.perf_counter() - began) * 1000
-        fabric.print(f"step {state['step']} | loss {loss.item():.4f} | {time_ms:.1f} ms", flush=True)
+        if fabric.is_global_zero:  # fabric.print prints on each node
+            print(  # noqa: T201 - this is its log
+                f"step {state['step']} | loss {loss.item():.4f} | {time_ms:.1f} ms", flush=True
+            )
 
 
 def batch(step: int, rank: int) -> Tensor:

@@ -57,7 +57,7 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, WIDTH))
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:  # noqa: ARG002
         """Return the loss of one batch, and show it in the bar."""
         time.sleep(0.1)  # slows a toy down, so that one can watch
         loss = functional.mse_loss(self.layers(batch), batch.flip(1))
