@@ -17,6 +17,8 @@ from profiles.progress.unread_steps import UnreadLine, UnreadSteps
 _MAX_LINE_CHARS: Final = 8_192
 _CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MEGATRON: Final = "megatron"
+_MOST_LINES: Final = 50
+"""Lines that an epoch's digits tell apart surely. HF's Trainer prints four digits."""
 Figures = dict[str, float]
 
 
@@ -115,7 +117,8 @@ class ProgressReader:
 class _FigureCounter:
     """Numbers lines of figures, by their epoch where they have one.
 
-    So a program that continues from its checkpoint continues the count.
+    So a program that continues from its checkpoint continues the count. An epoch has few digits:
+    late in a run the difference of two lines is mostly rounding, and says nothing.
     """
 
     def __init__(self) -> None:
@@ -127,7 +130,8 @@ class _FigureCounter:
         """Return the number of the next line."""
         epoch = figures.get("epoch")
         if epoch is not None and self._epoch is not None and not self._per_line:
-            self._per_line = max(0.0, epoch - self._epoch)
+            difference = epoch - self._epoch
+            self._per_line = difference if difference * _MOST_LINES > epoch else 0.0
         self._epoch = epoch
         self._number += 1
         if epoch is not None and self._per_line:

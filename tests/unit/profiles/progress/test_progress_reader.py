@@ -139,6 +139,11 @@ def test_a_sample_is_read_by_its_own_program_alone(pattern: ProgressPattern) -> 
     assert alone <= {pattern.program}
 
 
+def test_rounded_epochs_late_in_a_run_number_no_line() -> None:
+    text = "\n".join(f"{{'loss': '2.5', 'epoch': '{epoch}'}}" for epoch in (1.234, 1.235, 1.236))
+    assert read(text) == [(2, 2.5), (3, 2.5)]
+
+
 def test_bars_that_no_figures_precede_are_no_progress() -> None:
     text = "\n".join(f" {n}%|#  | {n}/100 [00:02<00:18,  4.88it/s]" for n in range(1, 100))
     assert read(text) == []
