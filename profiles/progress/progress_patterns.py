@@ -29,6 +29,7 @@ class _Line(BaseModel):
     first: int = 1
     needs_figures: bool = False
     figures_follow: bool = False
+    drawn_twice: bool = False
 
 
 class _File(BaseModel):
@@ -49,6 +50,7 @@ class ProgressPattern:
         first: Number that the program gives to its first iteration.
         needs_figures: The line counts only right after one with figures.
         figures_follow: The iteration is reported with the line of figures that follows.
+        drawn_twice: The line comes with the figures of the iteration before, then with its own.
     """
 
     program: str
@@ -57,6 +59,7 @@ class ProgressPattern:
     first: int = 1
     needs_figures: bool = False
     figures_follow: bool = False
+    drawn_twice: bool = False
 
     @property
     def has_iteration(self) -> bool:
@@ -101,4 +104,5 @@ def _of_line(line: _Line, program: str) -> ProgressPattern:
         line.first,
         line.needs_figures,
         line.figures_follow,
+        line.drawn_twice,
     )

@@ -17,6 +17,8 @@ from profiles.progress.unread_steps import UnreadLine, UnreadSteps
 _MAX_LINE_CHARS: Final = 8_192
 _CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MEGATRON: Final = "megatron"
+_MOST_LINES: Final = 50
+"""Lines that an epoch's digits tell apart surely. HF's Trainer prints four digits."""
 Figures = dict[str, float]
 
 
@@ -38,6 +40,7 @@ class ProgressReader:
         self._figures: Figures = {}
         self._newest: int | None = None
         self._counter = _FigureCounter()
+        self._epochs = _EpochLengths()
 
     def take(self, line: str) -> IterationLine | None:
         """Take the next line of the log; return the iteration that it completes, if any."""
@@ -62,15 +65,24 @@ class ProgressReader:
         figures = _figures_of(match)
         if not pattern.has_iteration:
             return self._take_figures(pattern.program, figures)
-        iteration = _iteration_of(pattern, figures)
+        iteration = self._iteration_of(pattern, figures)
         if iteration is None or iteration < 1 or iteration == self._newest:
             return None
         self._program = pattern.program
+        if pattern.drawn_twice:
+            return self._take_drawing(_line(iteration, figures))
         found: IterationLine | None = _line(iteration, {**self._figures, **figures})
         self._figures, self._counter = {}, _FigureCounter()
         if pattern.figures_follow:
             found, self._held = self._held, found
         return self._told(found)
+
+    def _take_drawing(self, drawn: IterationLine) -> IterationLine | None:
+        """Take a drawing of a bar; return the iteration whose figures are complete by it."""
+        held, self._held = self._held, drawn
+        if held is not None and held.iteration == drawn.iteration:
+            held, self._held = drawn, None
+        return self._told(held)
 
     def _take_figures(self, program: str, figures: Figures) -> IterationLine | None:
         if self._held is not None:
@@ -87,6 +99,15 @@ class ProgressReader:
         self._figures = figures
         return self._told(_line(self._counter.take(figures), figures))
 
+    def _iteration_of(self, pattern: ProgressPattern, figures: Figures) -> int | None:
+        number = figures.get("iteration")
+        if number is None or not math.isfinite(number):
+            return None
+        iteration = int(number) + 1 - pattern.first
+        if "epoch" in figures and {"epoch", "num_iterations"} <= pattern.regex.groupindex.keys():
+            iteration += self._epochs.num_before(figures, iteration)
+        return iteration
+
     def _told(self, found: IterationLine | None) -> IterationLine | None:
         if found is not None:
             self._newest = found.iteration
@@ -96,7 +117,8 @@ class ProgressReader:
 class _FigureCounter:
     """Numbers lines of figures, by their epoch where they have one.
 
-    So a program that continues from its checkpoint continues the count.
+    So a program that continues from its checkpoint continues the count. An epoch has few digits:
+    late in a run the difference of two lines is mostly rounding, and says nothing.
     """
 
     def __init__(self) -> None:
@@ -108,12 +130,32 @@ class _FigureCounter:
         """Return the number of the next line."""
         epoch = figures.get("epoch")
         if epoch is not None and self._epoch is not None and not self._per_line:
-            self._per_line = max(0.0, epoch - self._epoch)
+            difference = epoch - self._epoch
+            self._per_line = difference if difference * _MOST_LINES > epoch else 0.0
         self._epoch = epoch
         self._number += 1
         if epoch is not None and self._per_line:
             self._number = max(self._number, round(epoch / self._per_line))
         return self._number
+
+
+class _EpochLengths:
+    """Counts the iterations of earlier epochs, for lines that count in their epoch."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._num_before = 0
+        self._newest = 0
+
+    def num_before(self, figures: Figures, iteration: int) -> int:
+        """Return the iterations before the epoch of a line. A line may lack the epoch's length."""
+        epoch = int(figures["epoch"])
+        if "num_iterations" in figures:
+            return epoch * int(figures["num_iterations"])
+        if epoch > self._epoch:
+            self._num_before += self._newest
+        self._epoch, self._newest = epoch, iteration
+        return self._num_before
 
 
 def _figures_of(match: re.Match[str]) -> Figures:
@@ -125,16 +167,6 @@ def _figures_of(match: re.Match[str]) -> Figures:
             except ValueError:  # digits and points, but no number
                 continue
     return figures
-
-
-def _iteration_of(pattern: ProgressPattern, figures: Figures) -> int | None:
-    number = figures.get("iteration")
-    if number is None or not math.isfinite(number):
-        return None
-    iteration = int(number) + 1 - pattern.first
-    if "epoch" in pattern.regex.groupindex and "num_iterations" in pattern.regex.groupindex:
-        iteration += int(figures.get("epoch", 0.0)) * int(figures.get("num_iterations", 0.0))
-    return iteration
 
 
 def _line(iteration: int, figures: Figures) -> IterationLine:

@@ -106,7 +106,7 @@ def events_of(log: Path) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
-def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:
+def run_demo(tmp: Path, log: Path, *arguments: str, limit_s: float = RUN_LIMIT_S) -> DemoRun:
     """Run a demo to its end, with ``tmp`` as its temporary directory; nobody hangs in it."""
     settings = log.with_name("settings.toml")
     settings.write_text(PATIENT)
@@ -116,7 +116,7 @@ def run_demo(tmp: Path, log: Path, *arguments: str) -> DemoRun:
         ),
         capture_output=True,
         text=True,
-        timeout=RUN_LIMIT_S,
+        timeout=limit_s,
         check=False,
         env={**os.environ, "TMPDIR": str(tmp)},
     )

@@ -43,11 +43,30 @@ HF_WITHOUT_BAR = """
 """
 LIGHTNING = """
 Sanity Checking DataLoader 0: 100%|##########| 2/2 [00:00<00:00, 90.00it/s]
+Training: |          | 0/? [00:00<?, ?it/s]
 Epoch 0:   0%|          | 0/50 [00:00<?, ?it/s]
+Epoch 0:  10%|#         | 5/50 [00:02<00:18,  4.88it/s, v_num=0]
 Epoch 0:  10%|#         | 5/50 [00:02<00:18,  4.88it/s, v_num=0, train_loss=4.250]
+Epoch 0:  12%|#         | 6/50 [00:02<00:18,  4.88it/s, v_num=0, train_loss=4.250]
 Validation DataLoader 0:  50%|#####     | 1/2 [00:00<00:00, 90.00it/s]
+Epoch 2:  10%|#         | 5/50 [00:02<00:18,  4.88it/s, v_num=0, train_loss_step=4.250]
+Epoch 2:  10%|#         | 5/50 [00:02<00:18,  4.88it/s, v_num=0, train_loss_step=3.500, val_loss=9.0]
 Epoch 2:  10%|#         | 5/50 [00:02<00:18,  4.88it/s, v_num=0, train_loss_step=3.500, val_loss=9.0]
 """
+LIGHTNING_RESUMED = """
+Training: |          | 0/? [00:00<?, ?it/s]
+Training: |          | 11/? [00:00<00:00, 57.58it/s]
+Training: |          | 11/? [00:00<00:00, 57.39it/s, train_loss=0.750]
+Training: |          | 12/? [00:00<00:00, 36.03it/s, train_loss=0.750]
+Training: |          | 12/? [00:00<00:00, 35.39it/s, train_loss=0.500]
+"""
+LIGHTNING_STREAM = """
+Epoch 0: |          | 9/? [00:00<00:00, 5.58it/s, train_loss=0.750]
+Epoch 0: |          | 9/? [00:00<00:00, 5.58it/s, train_loss=0.500]
+Epoch 1: |          | 1/? [00:00<00:00, 5.39it/s, train_loss=0.500]
+Epoch 1: |          | 1/? [00:00<00:00, 5.39it/s, train_loss=0.250]
+"""
+RICH = "Epoch 0/-2 ━━━━━━━━━━ 12/{} 0:00:01 • 0:00:00 8.11it/s train_loss: 0.755"
 TORCHTITAN = """
 [rank0]:[titan] 2025-06-01 10:00:00,000 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.25  \x1b[38;2;180;60;0mgrad_norm:  1.5  \x1b[33mmemory:  1.2GiB(1.3%)
 [titan] 2025-06-01 10:00:00,000 - root - INFO - step: 10  loss:  4.25  memory:  1.2GiB(1.3%)
@@ -77,7 +96,7 @@ MEGATRON = (
         (NANOGPT, [1, 11, 21]),
         (HF, [10, 20]),
         (HF_WITHOUT_BAR, [6, 7]),
-        (LIGHTNING, [5, 105]),
+        (LIGHTNING, [5, 6, 105]),
         (TORCHTITAN, [1, 10]),
         (DEEPSPEED, [10, 20]),
         (LLM_FOUNDRY, [1, 2]),
@@ -91,8 +110,19 @@ def test_each_program_is_read(text: str, expected: list[int]) -> None:
 def test_losses_belong_to_their_iterations() -> None:
     assert read(HF) == [(10, 4.25), (20, 3.5)]
     assert read(LLM_FOUNDRY) == [(1, 12.25), (2, 11.5)]
-    assert read(LIGHTNING) == [(5, 4.25), (105, 3.5)]
+    assert read(LIGHTNING) == [(5, 4.25), (6, 4.25), (105, 3.5)]
+    assert read(LIGHTNING_RESUMED) == [(11, 0.75), (12, 0.5)]
+    assert read(LIGHTNING_STREAM) == [(9, 0.5), (10, 0.25)]
     assert read(TORCHTITAN) == [(1, 12.25), (10, 4.25)]
+
+
+@pytest.mark.parametrize("total", ["12", "--"])
+def test_a_bar_of_rich_is_read_with_or_without_an_end(total: str) -> None:
+    assert read(RICH.format(total)) == [(12, 0.755)]
+
+
+def test_a_bar_that_says_training_is_read_only_in_lightnings_words() -> None:
+    assert read("Training:  12%|#  | 12/100 [00:01<00:08, 8.11it/s, loss=0.75]\n" * 2) == []
 
 
 def test_a_line_of_megatron_takes_the_place_of_anothers_and_only_it() -> None:
@@ -107,6 +137,11 @@ def test_a_sample_is_read_by_its_own_program_alone(pattern: ProgressPattern) -> 
     assert pattern in readers
     alone = {each.program for each in readers if not each.needs_figures}
     assert alone <= {pattern.program}
+
+
+def test_rounded_epochs_late_in_a_run_number_no_line() -> None:
+    text = "\n".join(f"{{'loss': '2.5', 'epoch': '{epoch}'}}" for epoch in (1.234, 1.235, 1.236))
+    assert read(text) == [(2, 2.5), (3, 2.5)]
 
 
 def test_bars_that_no_figures_precede_are_no_progress() -> None:
