@@ -42,5 +42,13 @@ class Layout:
         """Return the pipeline stage of ``global_rank``."""
         return global_rank // (self.tp * self.dp)
 
+    @property
+    def model(self) -> int:
+        """How it splits the model: a number that layouts of equal tp and pp share.
+
+        Among them a rank keeps its part of the state. All others load it from disk.
+        """
+        return (self.tp << 32) + self.pp
+
     def __str__(self) -> str:
         return f"tp{self.tp} pp{self.pp} dp{self.dp}"

@@ -72,7 +72,10 @@ class ThroughputTable(BaseModel):
     @cached_property
     def rates(self) -> Rates:
         """The numbers alone."""
-        return Rates.of({point.workers: point.flops_per_s for point in self.points})
+        return Rates.of(
+            {point.workers: point.flops_per_s for point in self.points},
+            {point.workers: point.layout.model for point in self.points},
+        )
 
     def flops_per_s(self, workers: int) -> float:
         """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""

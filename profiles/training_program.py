@@ -7,7 +7,7 @@ import math
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
 Option = str | int | float | bool
 """What a program can be handed: text, a number, or true and false."""
@@ -37,6 +37,8 @@ class Program(BaseModel):
         directory: Where the module is found: goes first on ``sys.path`` of every rank, so it must
             be there on every node. Empty where the module is installed.
         options: Handed to the function as they are.
+        index_limit_s: How long a rank waits for another process that builds the indices of
+            Megatron's data sets.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,3 +46,4 @@ class Program(BaseModel):
     function: Annotated[str, AfterValidator(_is_function)]
     directory: str = ""
     options: dict[str, Annotated[Option, PlainValidator(_is_plain)]] = {}
+    index_limit_s: float = Field(default=100.0, gt=0, allow_inf_nan=False)

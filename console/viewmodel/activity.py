@@ -150,6 +150,10 @@ def _followed_drill(
     found = max(0.0, incident.detected_at - incident.fault_at)
     message = f"{incident.id} {incident.status}: found after {latency(found)}, {incident.state}"
     if incident.state is IncidentState.RESOLVED and incident.resolved_at is not None:
+        if incident.is_recovery_unseen:
+            return _now(
+                activity, ActionPhase.DONE, f"{incident.id} {incident.status}: resolved", at
+            )
         took = max(0.0, incident.resolved_at - incident.fault_at)
         return _now(activity, ActionPhase.DONE, f"{message} after {latency(took)}", at)
     return _now(activity, ActionPhase.ACCEPTED, message, at)

@@ -218,6 +218,7 @@ def incident_view(incident: Incident) -> IncidentView:
         acting_at=incident.acting_at,
         resolved_at=incident.resolved_at,
         recovery_s=incident.recovery.recovery_s,
+        is_recovery_unseen=incident.recovery.is_unseen,
         recomputed_micro_batches=incident.recovery.recomputed_micro_batches,
         saved_micro_batches=incident.recovery.saved_micro_batches,
         state_source=incident.recovery.state_source,

@@ -165,6 +165,8 @@ class IncidentView(View):
     resolved_at: float | None = None
     recovery_s: float | None = None
     """From the fault to the first commit of an iteration after it; None before that."""
+    is_recovery_unseen: bool = False
+    """Whether its task prints no iteration, so that no time was measured."""
     recomputed_micro_batches: int = 0
     """Micro-batches computed before the fault and again after it."""
     saved_micro_batches: int = 0

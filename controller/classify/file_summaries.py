@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.classify.findings_text import Write, counted
+from controller.classify.findings_text import Write, abort_note, counted
 from profiles.faults.status import Severity
 from profiles.faults.stream import Finding
 from profiles.records import on_one_line
@@ -24,6 +24,7 @@ class FileSummary:
         severities: Findings by severity.
         worst: The gravest finding, the first of equals.
         mistake: Why the file could not be read to its end; empty if it was.
+        abort_line: Number of the first line with an abort after the run had ended.
         is_ended: Whether Ctrl-C ended the reading.
     """
 
@@ -32,6 +33,7 @@ class FileSummary:
     severities: Counter[Severity] = field(default_factory=Counter)
     worst: Finding | None = None
     mistake: str = ""
+    abort_line: int | None = None
     is_ended: bool = False
 
     def add(self, finding: Finding) -> None:
@@ -74,6 +76,8 @@ def _note(summary: FileSummary) -> str:
     notes = []
     if summary.worst is not None:
         notes.append(f"{summary.worst.verdict.status} in line {summary.worst.verdict.line:,}")
+    if summary.abort_line:
+        notes.append(abort_note(summary.abort_line))
     if summary.mistake:
         notes.append("NOT READ to the end" if summary.num_lines else "NOT READ")
     elif summary.is_ended:

@@ -23,12 +23,13 @@ class FindingsReport(Protocol):
     def add(self, finding: Finding) -> None:
         """Print one finding."""
 
-    def end(self, num_lines: int, mistake: str) -> None:
+    def end(self, num_lines: int, mistake: str, abort_line: int | None = None) -> None:
         """Finish the report.
 
         Args:
             num_lines: Lines that were read.
             mistake: Why the log was not read to its end; empty if it was.
+            abort_line: Number of the first line with an abort after the run had ended.
         """
 
 
@@ -57,7 +58,7 @@ class TextReport(FindingsReport):
         )
 
     @override
-    def end(self, num_lines: int, mistake: str) -> None:
+    def end(self, num_lines: int, mistake: str, abort_line: int | None = None) -> None:
         found = counted(self._num_findings, "finding") if self._num_findings else "no findings"
         lines = counted(num_lines, "line")
         if mistake and num_lines:
@@ -67,7 +68,8 @@ class TextReport(FindingsReport):
         elif num_lines == 0:
             self._write(f"{self._name} is empty: no findings\n")
         else:
-            self._write(f"{found} in {lines} of {self._name}\n")
+            note = f"; {abort_note(abort_line)}" if abort_line else ""
+            self._write(f"{found} in {lines} of {self._name}{note}\n")
 
 
 class HeadedReport(FindingsReport):
@@ -91,7 +93,7 @@ class HeadedReport(FindingsReport):
         self._text.add(finding)
 
     @override
-    def end(self, num_lines: int, mistake: str) -> None:
+    def end(self, num_lines: int, mistake: str, abort_line: int | None = None) -> None:
         pass  # the summary has the counts
 
 
@@ -113,9 +115,15 @@ class JsonReport(FindingsReport):
         self._num_findings += 1
 
     @override
-    def end(self, num_lines: int, mistake: str) -> None:
+    def end(self, num_lines: int, mistake: str, abort_line: int | None = None) -> None:
         error = f', "error": {json.dumps(mistake)}' if mistake else ""
-        self._write(f'], "num_lines": {num_lines}{error}}}\n')
+        abort = f', "abort_after_end_line": {abort_line}' if abort_line else ""
+        self._write(f'], "num_lines": {num_lines}{abort}{error}}}\n')
+
+
+def abort_note(line: int) -> str:
+    """Return the note on an abort after the run had ended."""
+    return f"an abort in line {line:,}, after the run had ended, is no fault"
 
 
 def printable(text: str) -> str:

@@ -104,7 +104,9 @@ class _LogReader:
             summary.is_ended = self._ctrl_c.is_wanted = True
         self._add(self._stream.close())
         summary.num_lines = self._stream.num_lines
-        self._report.end(summary.num_lines, "interrupted" if summary.is_ended else summary.mistake)
+        summary.abort_line = self._stream.abort_line
+        mistake = "interrupted" if summary.is_ended else summary.mistake
+        self._report.end(summary.num_lines, mistake, summary.abort_line)
         if summary.mistake:
             self._progress.erase()
             _say(summary.mistake)

@@ -255,10 +255,8 @@ def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
     task = turn.state.tasks.get(event.task)
     if task is None:
         note_run_stop(turn, event.task, event.generation, event.node)
-        return
-    if event.generation != task.generation:
-        return
-    note_stop(task, event.node)
+    elif event.generation == task.generation:
+        note_stop(task, event.node)
 
 
 def _note_failure(turn: Turn, event: CommandFailed) -> None:
@@ -271,9 +269,8 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
     if task is None and event.command == "start":
         note_run_failure(turn, event.task, event.generation, event.node, event.error)
     # A lost answer is no refusal: the ranks may have started.
-    if event.is_outcome_unknown or task is None or event.generation != task.generation:
-        return
-    if event.command != "start":
+    is_refused = event.command == "start" and not event.is_outcome_unknown
+    if not is_refused or task is None or event.generation != task.generation:
         return
     lose_unseen_spares(turn, task, event.node, event.error)
     # A node with spares alone: training does not need its processes.
@@ -291,7 +288,7 @@ def _fire(turn: Turn, timer: Timer) -> None:
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
         case BurstOver():
-            pass  # the sweep ``gather losses`` looks at the time
+            pass  # the sweeps ``gather losses`` and ``gather returns`` look at the time
         case MeasurementOverdue():
             take_overdue_run(turn, timer)
         case _:

@@ -25,7 +25,7 @@ from controller.core.lifecycle.spares import observe_spare
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.lifecycle.transition_times import note_states
 from controller.core.measuring.measured_ranks import observe_run
-from controller.core.monitoring.divergence import note_figures
+from controller.core.monitoring.divergence import note_figures, note_loss_scale
 from controller.core.monitoring.stalls import note_commit, note_joined, take_look
 from controller.core.monitoring.task_watch import note_done_rank
 from controller.core.nodes.contact import judge_nodes_of
@@ -115,6 +115,7 @@ def _observe_rank(
                 return
             if observation.iteration > task.progress.iteration:
                 note_figures(turn, task, observation, event.observed_at)
+            note_loss_scale(turn, task, observation)
             take_commit(turn, task, observation)
             note_commit(turn, task, observation, event.observed_at)
         case ProgressUnread():

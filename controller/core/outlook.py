@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller.core.planning.problem import Available, plan_task, planned_tasks
+from controller.core.planning.problem import Available, plan_task, planned_tasks, worker_mtbf_s
 from controller.core.rules.planner.cost import PlanTask, horizon_s
 from controller.core.rules.planner.lookup import Loss, Outlook
 from controller.core.state.task import TaskState
@@ -24,12 +24,14 @@ def outlook(turn: Turn) -> Outlook:
     losses = _losses(planned, available)
     rooms = sorted(loss.num_workers for loss in losses)
     fewest = available.num_workers - sum(rooms[-2:])
-    longest_s = horizon_s(turn.policy.worker_mtbf_s, fewest) if fewest > 0 else math.inf
+    longest_s = (
+        horizon_s(worker_mtbf_s(turn.state, turn.policy), fewest) if fewest > 0 else math.inf
+    )
     return Outlook(
         tasks=tuple(_seen(plan_task(turn, task), longest_s) for task in planned),
         queued=tuple(_seen(plan_task(turn, task), longest_s) for task in held),
         num_workers=available.num_workers,
-        worker_mtbf_s=turn.policy.worker_mtbf_s,
+        worker_mtbf_s=worker_mtbf_s(turn.state, turn.policy),
         losses=tuple(sorted(losses, key=lambda loss: (loss.num_workers, sorted(loss.faulted)))),
         joins=frozenset(node.spec.num_workers for node in turn.state.nodes.values()),
     )

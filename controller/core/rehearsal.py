@@ -22,7 +22,12 @@ from controller.core.lifecycle.rank_records import note_finished
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.nodes.contact import declare_lost, gain_contact, lose_contact
 from controller.core.planning.plans import propose
-from controller.core.planning.problem import Available, plan_task, planned_tasks
+from controller.core.planning.problem import (
+    Available,
+    plan_task,
+    planned_tasks,
+    worker_mtbf_s,
+)
 from controller.core.rules.planner.cost import PlanTask, horizon_s
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import ClusterState
@@ -162,7 +167,7 @@ def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Suppos
         plan=plan,
         why_none="" if plan else _why_none(turn),
         num_workers=num_workers,
-        running_s=horizon_s(policy.worker_mtbf_s, num_workers),
+        running_s=horizon_s(worker_mtbf_s(turn.state, policy), num_workers),
         tasks=tasks,
         before=before,
         after={

@@ -29,7 +29,7 @@ from controller.core.instructions import (
 from controller.core.lifecycle.spares import drop_useless_spares
 from controller.core.lifecycle.start_stop import leave_behind_unreachable, start_what_can_start
 from controller.core.measuring.sizes import advance_measurement
-from controller.core.nodes.bursts import end_gathering
+from controller.core.nodes.bursts import count_change, end_gathering, end_returns
 from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
 from controller.core.recovery.generations import continue_parked, park_what_moves
 from controller.core.state.phases import InvariantViolationError, TaskPhase
@@ -94,9 +94,16 @@ SWEEPS: Final = (
         frozenset(),
     ),
     Sweep(
+        "gather returns",
+        end_returns,
+        frozenset({"gather losses"}),
+        "nodes that came together request one plan, which also sees what was lost",
+        frozenset(),
+    ),
+    Sweep(
         "plan",
         make_requested_plans,
-        frozenset({"gather losses"}),
+        frozenset({"gather losses", "gather returns"}),
         "the event may have requested a plan, and every later sweep follows targets",
         _PLAN,
     ),
@@ -148,6 +155,13 @@ SWEEPS: Final = (
         frozenset({"continue"}),
         "causes are named in ``continue``, once all ranks have parked",
         _CONTINUE | _PARK | _PLAN,
+    ),
+    Sweep(
+        "count change",
+        count_change,
+        frozenset({"act on named causes"}),
+        "the plan for a change was prepared with the rate of changes before it",
+        frozenset(),
     ),
     # After both passes that continue parked tasks: the plan for a named cause may give a waiting
     # task another target, and a parked task occupies its new workers only once it continues.

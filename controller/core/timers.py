@@ -28,9 +28,12 @@ class JudgeNode:
 
 @dataclass(frozen=True, slots=True)
 class BurstOver:
-    """Losses of nodes have been gathered for as long as policy allows."""
+    """Nodes that are lost or return have been gathered for as long as policy allows.
 
-    incident: str
+    ``subject`` is the incident of the losses, or the first node that returned.
+    """
+
+    subject: str
     kind: Literal["burst_over"] = "burst_over"
 
 

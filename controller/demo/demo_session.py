@@ -16,7 +16,7 @@ from controller.demo.demo_options import DemoOptions
 from controller.demo.kept_files import EVENT_LOG_NAME, KeptLogs
 from controller.drills.drill_arguments import available_drills
 from controller.drills.drill_execution import DrilledController, DrillExecutor
-from controller.drills.drill_schedule import DrillSchedule, has_settled, why_stuck
+from controller.drills.drill_schedule import DrillSchedule, are_all_held, has_settled, why_stuck
 from controller.localcluster.local_cluster import LocalCluster
 from controller.server.announcements import AnnouncementObserver
 from controller.server.controller_server import ControllerServer, ServerPlaces
@@ -33,6 +33,9 @@ _RESTART_S: Final = 1.0
 
 _STUCK_LIMIT_S: Final = 90.0
 """A headless run that heals by itself gives up if no task makes progress for this long."""
+
+_HELD_LIMIT_S: Final = 3.0
+"""The same if all its tasks are held: only an operator can start them again."""
 
 
 class DemoSession(DrilledController):
@@ -179,8 +182,12 @@ class DemoSession(DrilledController):
 
     def _is_over(self, stuck_since: float) -> bool:
         """Whether a run that heals by itself has made no progress for too long."""
-        heals_alone = self._options.is_headless and self._options.policy.is_auto_heal
-        return heals_alone and self._clock.now() - stuck_since > _STUCK_LIMIT_S
+        options = self._options
+        # At a socket that was asked for an operator may still come.
+        is_hopeless = are_all_held(self.state) and options.serve is None
+        limit_s = _HELD_LIMIT_S if is_hopeless else _STUCK_LIMIT_S
+        heals_alone = options.is_headless and options.policy.is_auto_heal
+        return heals_alone and self._clock.now() - stuck_since > limit_s
 
     def _is_run_done(self) -> bool:
         return self._options.is_headless and self._has_reached_target() and self._schedule.is_done

@@ -70,6 +70,7 @@ def _incident(incident: IncidentView) -> dict[str, JsonValue]:
         "id": incident.id,
         "task": incident.task,
         "node": incident.node,
+        "nodes": list(incident.nodes),
         "rank": incident.rank,
         "status": incident.status,
         "severity": incident.severity,

@@ -242,7 +242,7 @@ def _is_right(drill: Drill, target: RowTarget, incident: IncidentView) -> bool:
         case "rank":
             return (incident.task, incident.rank) == (target.task, target.global_rank)
         case "node":
-            return incident.node == target.node
+            return target.node == incident.node or target.node in incident.nodes
         case "task":
             return incident.task == target.task
         case "none":

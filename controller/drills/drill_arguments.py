@@ -101,6 +101,10 @@ def parse_drill(
     drill, options = _choose(text, members, tail)
     if drill.needs_namespaces and not has_namespaces:
         raise DrillArgumentError(f"--drill {text}: can't be run here: {NO_NAMESPACES}")
+    if len(nodes) < drill.min_nodes:
+        raise DrillArgumentError(
+            f"--drill {text}: needs {drill.min_nodes} nodes; here are {len(nodes)}"
+        )
     task = TaskId(options.get("task", next(iter(tasks))))
     if task not in tasks:
         raise DrillArgumentError(f"--drill {text}: no task {task!r}; there are {', '.join(tasks)}")

@@ -55,6 +55,11 @@ class NodeBreaker(Protocol):
         """Kill every process of the node at once."""
         ...
 
+    @property
+    def names(self) -> list[NodeId]:
+        """All nodes, in order."""
+        ...
+
     async def cut_connections(self, node: NodeId) -> None:
         """End the node's SSH sessions."""
         ...
@@ -184,6 +189,14 @@ class DrillExecutor(DrillGround):
                 self._nodes.log_kernel(node, LINK_FLAP)
             case "lose-node":
                 await self._nodes.lose_node(node)
+            case "lose-two-nodes":
+                names = self._nodes.names
+                if len(names) < drill.min_nodes:
+                    raise LocalClusterError(f"it needs {drill.min_nodes} nodes")
+                other = names[(names.index(node) + 1) % len(names)]
+                async with asyncio.TaskGroup() as group:
+                    for each in (node, other):
+                        group.create_task(self._nodes.lose_node(each))
             case "freeze-node":
                 await self._freeze(node, FREEZE_S, only_server=False)
             case "partition":

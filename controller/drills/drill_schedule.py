@@ -144,9 +144,25 @@ def why_stuck(state: ClusterState) -> str | None:
         return None
     return "; ".join(
         f"{task.spec.task} is {task.lifecycle.phase}"
-        + (f" ({task.lifecycle.note})" if task.lifecycle.note else "")
+        + (f" ({why})" if (why := task.lifecycle.note or _why_held(state, task)) else "")
         for task in unfinished
     )
+
+
+def _why_held(state: ClusterState, task: TaskState) -> str:
+    """Return the reason of the newest incident for which a task is held."""
+    reasons = [
+        incident.cause.reason
+        for incident in state.incidents.all
+        if incident.task == task.spec.task and incident.state is IncidentState.HELD
+    ]
+    return reasons[-1] if reasons and task.lifecycle.phase is TaskPhase.HELD else ""
+
+
+def are_all_held(state: ClusterState) -> bool:
+    """Return whether each unfinished task is held, and no plan is there that would start one."""
+    phases = {task.lifecycle.phase for task in state.tasks.values()} - {TaskPhase.FINISHED}
+    return phases == {TaskPhase.HELD} and state.plans.pending() is None
 
 
 def has_settled(state: ClusterState) -> bool:

@@ -147,6 +147,11 @@ class LocalCluster:
         host_pid = self.host_pid(node)
         return [each.pid for each in find_descendants(host_pid)] if host_pid is not None else []
 
+    @property
+    def names(self) -> list[NodeId]:
+        """All nodes, in order."""
+        return list(self._ports)
+
     async def lose_node(self, node: LocalNode | NodeId) -> None:
         """Kill all processes of ``node`` at once. The node stays lost until it is restored.
 
@@ -240,9 +245,9 @@ class LocalCluster:
                 if not candidates:
                     raise LocalClusterError(reason) from error
                 progress(f"{reason}; using {candidates[0].title} instead")
-                continue
-            progress(f"{self._count()} behind {version} {self._places()}")
-            return
+            else:
+                progress(f"{self._count()} behind {version} {self._places()}")
+                return
 
     def _count(self) -> str:
         return f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
@@ -251,8 +256,7 @@ class LocalCluster:
         if self.has_namespaces:
             places = ", ".join(f"{node.host}:{node.port}" for node in self.nodes)
             return f"in network namespaces of their own, at {places}"
-        ports = ", ".join(str(node.port) for node in self.nodes)
-        return f"on port{'s' if ',' in ports else ''} {ports}"
+        return f"on port{'s'[: len(self.nodes) > 1]} {', '.join(str(node.port) for node in self.nodes)}"
 
     async def _start_all(self, server: SshServer) -> str:
         """Start every node behind ``server``; return the server's name and version.

@@ -52,6 +52,14 @@ class ProblemTask(Record):
     min_workers: _Count = 1
     remaining_s: _Number | None = None
     keeps_running: bool = False
+    layout_change_s: _Number | None = None
+    layout_change_sizes: list[_Count] = Field(default_factory=list)
+
+    @property
+    def rates(self) -> Rates:
+        """T(t, x); the sizes of another layout of the model are of model 1, all others of 0."""
+        rates = {int(size): rate for size, rate in self.throughput.items()}
+        return Rates.of(rates, {size: int(size in self.layout_change_sizes) for size in rates})
 
 
 class ProblemFile(Record):
@@ -89,13 +97,15 @@ class ProblemFile(Record):
             PlanTask(
                 name=TaskId(task.name),
                 weight=task.weight,
-                rates=Rates.of({int(size): rate for size, rate in task.throughput.items()}),
+                rates=task.rates,
                 workers=task.workers,
                 min_workers=task.min_workers,
                 is_faulted=task.faulted,
                 transition_s=task.transition_s,
                 remaining_s=task.remaining_s,
                 keeps_running=task.keeps_running,
+                layout_change_s=task.layout_change_s,
+                model=0,
             )
             for task in self.tasks
         ]
@@ -116,4 +126,10 @@ def load_problem(path: Path) -> ProblemFile:
         if task.name in seen:
             raise RecordError(f"{path}: tasks.{number}.name: {task.name!r} names two tasks")
         seen.add(task.name)
+        unlisted = [x for x in task.layout_change_sizes if str(x) not in task.throughput]
+        if unlisted:
+            where = f"{path}: tasks.{number}.layout_change_sizes"
+            raise RecordError(f"{where}: {unlisted[0]} is no size of throughput")
+        if task.layout_change_sizes and task.layout_change_s is None:
+            raise RecordError(f"{path}: tasks.{number}: layout_change_sizes needs layout_change_s")
     return problem

@@ -66,6 +66,8 @@ def problem_of(rehearsal: Rehearsal) -> dict[str, Any]:
                 "transition_s": task.transition_s,
                 "remaining_s": task.remaining_s,
                 "keeps_running": task.keeps_running,
+                "layout_change_s": task.layout_change_s,
+                "layout_change_sizes": _layout_change_sizes(task),
                 "throughput": {
                     str(size): task.rates.at(size) for size in task.rates.sizes.tolist()
                 },
@@ -84,7 +86,7 @@ def _task(rehearsal: Rehearsal, task: PlanTask, workers: int) -> dict[str, Any]:
         "workers": workers,
         "faulted": task.is_faulted,
         "moves": change is not None and change.moves,
-        "transition_s": task.transition_s,
+        "transition_s": task.transition_to_s(workers),
         "waf_before": task.waf(task.workers),
         "waf_after": task.waf(workers),
         "earned": earned(task, workers, rehearsal.running_s),
@@ -94,6 +96,12 @@ def _task(rehearsal: Rehearsal, task: PlanTask, workers: int) -> dict[str, Any]:
         "placement_before": _placement(before),
         "placement": _placement(after),
     }
+
+
+def _layout_change_sizes(task: PlanTask) -> list[int]:
+    if task.layout_change_s is None or task.model is None or task.rates.models is None:
+        return []
+    return [int(size) for size in task.rates.sizes[task.rates.models != task.model]]
 
 
 def _size(target: Target | None) -> int:

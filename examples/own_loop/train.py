@@ -1,14 +1,19 @@
 """A training program of one's own: megatron-core used directly, and handed over as a ``Loop``.
 
 A small Llama-like model (RMSNorm, rotary positions, grouped queries, gated feed-forward, no biases)
-learns the lines of a text, byte by byte. ``docs/own-training-loop.md`` explains every step.
+learns the documents of Megatron's mock data set. ``docs/own-training-loop.md`` explains every step.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+from megatron.core.datasets.gpt_dataset import (
+    GPTDatasetConfig,
+    MockGPTDataset,
+    MockGPTLowLevelDataset,
+)
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -20,6 +25,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from nodeagent.public import Context, Loop
 
 VOCABULARY = 256  # bytes
+NUM_SAMPLES = 10_000  # of the training split, before it begins anew
 BUCKET_SIZE = 10_000  # elements; small, so that this small model has several buckets
 
 
@@ -28,7 +34,7 @@ def build(context: Context) -> Loop:
     training = context.training
     model = build_model(context)
     optimizer = build_optimizer(model, training.learning_rate)
-    data = Lines(context)
+    data = Data(context)
     return Loop(
         chunks=[model],
         optimizer=optimizer,
@@ -157,41 +163,82 @@ class Batch(NamedTuple):
     tokens: torch.Tensor
     position_ids: torch.Tensor
     labels: torch.Tensor
-    is_counted: torch.Tensor
+    loss_mask: torch.Tensor
 
 
-class Lines:
-    """The lines of a text, padded, shuffled anew in every epoch; any sample at any time."""
+class Bytes:
+    """The part of a tokenizer that the data set asks for."""
+
+    vocab_size = VOCABULARY
+    eod = 0
+    unique_identifiers: ClassVar = {"class": "Bytes", "vocab_size": VOCABULARY}
+
+
+class Documents(MockGPTLowLevelDataset):
+    """Megatron's mock documents, but fewer, so that an index of them is small."""
+
+    size = 1000
+    max_sequence_length = 200
+
+
+class MockDataset(MockGPTDataset):
+    """Megatron's mock data set, on fewer documents."""
+
+    @staticmethod
+    def build_low_level_dataset(
+        dataset_path: str | None,  # noqa: ARG004 - of a data set on disk
+        config: GPTDatasetConfig,
+    ) -> MockGPTLowLevelDataset:
+        """Return the documents; there is no file."""
+        return Documents(config.tokenizer)
+
+
+class Data:
+    """A data set of Megatron, read at any sample at any time.
+
+    Your own program has a ``GPTDataset`` here, with ``blend`` in its configuration.
+    """
 
     def __init__(self, context: Context) -> None:
         training = context.training
-        text = Path(str(context.options.get("text", __file__))).read_bytes()
-        self._lines = [line + b"\n" for line in text.splitlines() if line.strip()]
-        self._seed = context.seed
         self._device = context.device
         self._num_micro_batches = training.num_micro_batches
         self._micro_batch_size = training.micro_batch_size
-        self._seq_length = training.model.seq_length
+        config = GPTDatasetConfig(
+            random_seed=context.seed,
+            sequence_length=training.model.seq_length,
+            tokenizer=Bytes(),
+            split="1,1,1",
+            path_to_cache=index_directory(context),
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            create_attention_mask=False,
+        )
+        # Megatron's own builder: the first rank builds the index, and the others wait for it.
+        sizes = [NUM_SAMPLES, None, None]
+        built = BlendedMegatronDatasetBuilder(MockDataset, sizes, lambda: True, config).build()
+        self._samples = built[0]
 
     def micro_batch(self, iteration: int, index: int) -> Batch:
         """Return micro-batch ``index`` of the global batch of ``iteration``, counted from 1."""
         # What a Megatron sampler calls consumed_samples, without a sampler's state.
         consumed = (iteration - 1) * self._num_micro_batches * self._micro_batch_size
         first = consumed + index * self._micro_batch_size
-        rows = [self._row(first + i) for i in range(self._micro_batch_size)]
-        text = torch.tensor([row for row, _ in rows])
-        lengths = torch.tensor([length for _, length in rows])
-        positions = torch.arange(self._seq_length).expand(self._micro_batch_size, -1)
-        parts = (text[:, :-1], positions, text[:, 1:], positions < lengths[:, None])
-        return Batch(*(part.contiguous().to(self._device) for part in parts))
+        # The index is shuffled already; after its last sample it begins anew.
+        rows = [
+            self._samples[(first + i) % len(self._samples)] for i in range(self._micro_batch_size)
+        ]
+        names = ("tokens", "position_ids", "labels", "loss_mask")
+        return Batch(*(torch.stack([row[name] for row in rows]).to(self._device) for name in names))
 
-    def _row(self, sample: int) -> tuple[list[int], int]:
-        """Return the bytes of a line, one more than the model reads, and how many count."""
-        epoch, position = divmod(sample, len(self._lines))
-        shuffle = torch.Generator().manual_seed(self._seed + epoch)
-        line = self._lines[int(torch.randperm(len(self._lines), generator=shuffle)[position])]
-        line = line[: self._seq_length + 1]
-        return list(line.ljust(self._seq_length + 1, b"\0")), len(line) - 1
+
+def index_directory(context: Context) -> str | None:
+    """Return where the index of the data lies: on a disk that all nodes share, if there is one."""
+    directory = context.options.get("index_directory")
+    if directory is None and context.training.checkpoint_dir:
+        directory = f"{context.training.checkpoint_dir}/index"
+    return None if directory is None else str(directory)
 
 
 # --- forward step --------------------------------------------------------------------------
@@ -205,8 +252,7 @@ def forward_step(
     output = model(batch.tokens, batch.position_ids, None, labels=batch.labels)
 
     def loss_function(loss_by_token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, object]:
-        counted = batch.is_counted
-        loss = (loss_by_token * counted).sum()
-        return loss, counted.sum(), {}
+        loss = (loss_by_token * batch.loss_mask).sum()
+        return loss, batch.loss_mask.sum().int(), {}
 
     return output, loss_function

@@ -50,6 +50,8 @@ class RankExited(Observation):
     is_core_dumped: bool = False
     is_out_of_memory: bool = False
     """The kernel killed it for memory, as its control group or the kernel log says."""
+    tail_line: int = 0
+    """Number of the tail's first line in the log; 0 if it is not known."""
     stderr_tail: str = ""
     """Last lines of the rank's stderr, at most 4 kB."""
     log: str = ""

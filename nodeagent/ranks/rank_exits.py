@@ -116,6 +116,7 @@ class RankExits:
             is_expected=is_exit_expected(key, is_foreign=rank.is_foreign, marks=marks),
             is_core_dumped=ended is not None and ended.is_core_dumped,
             is_out_of_memory=is_out_of_memory,
+            tail_line=self._files.line_of(rank.first_key, tail),
             stderr_tail=tail,
             log=log,
         )

@@ -30,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 NUM_LOGS_KEPT: Final = 20
 TAIL_BYTES: Final = 4096
+_COUNTED_BYTES: Final = 16 * 1024 * 1024
 _SEARCHED_BYTES: Final = 16 * TAIL_BYTES
 _FATAL: Final = "Fatal Python error: "
 _MODULES: Final = re.compile(r"Extension modules: .*\(total: \d+\)$")
@@ -142,6 +143,20 @@ class RankFiles:
     def tail(self, key: RankKey, begin: int = 0) -> str:
         """Return the last lines of the rank's log from ``begin`` on, at most ``TAIL_BYTES``."""
         return last_words(tail_of(self.log(key), _SEARCHED_BYTES, begin))
+
+    def line_of(self, key: RankKey, tail: str) -> int:
+        """Return the number of the line at which ``tail`` begins in the log; 0 if not known.
+
+        Long logs are not counted: that would delay the report of an exit.
+        """
+        path = self.log(key)
+        try:
+            if not tail or path.stat().st_size > _COUNTED_BYTES:
+                return 0
+            text = path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            return 0
+        return text[: -len(tail)].count("\n") + 1 if text.endswith(tail) else 0
 
     def retire(self, key: RankKey) -> None:
         """Remove what is left of an ended rank, except its log; drop logs that are too old."""

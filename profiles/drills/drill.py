@@ -85,6 +85,7 @@ class Drill:
         needs: The program that its rank needs.
         option: ``(key, value)`` that distinguishes it in its family; None if it is alone there.
         needs_namespaces: Whether it can be run only where each node has a network of its own.
+        min_nodes: Nodes that the cluster needs.
     """
 
     family: str
@@ -95,6 +96,7 @@ class Drill:
     needs: Needs = "process"
     option: tuple[str, str] | None = None
     needs_namespaces: bool = False
+    min_nodes: int = 1
 
     @property
     def kind(self) -> str:

@@ -190,6 +190,12 @@ _LAST: Final = (
         "node", _LOST,
     ),
     Drill(
+        "lose-two-nodes", "Lose two nodes at once",
+        "Everything on the node and on the next one is killed at once, as by a rack that loses power."
+        " A third node must be left.",
+        "node", _LOST, min_nodes=3,
+    ),
+    Drill(
         "freeze-node", "Lose a node without a reset",
         "Every process on the node is frozen (SIGSTOP) for 15 s, as by a power loss or a cut network:"
         " nothing answers, no connection is reset.",

@@ -30,6 +30,7 @@ _PROGRESS_OF_ANOTHER_RUN: Final = 100
 """Progress lines after the end of a run that must be another run's."""
 _MAX_OPEN: Final = 8
 """Findings that may wait for progress, which would refute them."""
+_DEATHS: Final = frozenset({Precedence.EXIT, Precedence.DEATH})
 _MAX_WAIT_LINES: Final = 20_000
 """How long they wait, if nothing else happens."""
 
@@ -62,6 +63,15 @@ class FindingStream:
         self._incident = _Incident(self._catalogue)
         self._open: deque[_Ended] = deque()
         self._findings: list[Finding] = []
+        self._abort_line: int | None = None
+
+    @property
+    def abort_line(self) -> int | None:
+        """Number of the first line with an abort after the run had ended, if there is one.
+
+        The result is there, so it is no finding.
+        """
+        return self._abort_line
 
     @property
     def num_lines(self) -> int:
@@ -126,7 +136,10 @@ class FindingStream:
             self._incident.add(sign)
 
     def _end_incident(self, line: int) -> None:
-        ended, self._incident = self._incident.end(line)
+        before = self._incident
+        ended, self._incident = before.end(line)
+        if ended is None and self._abort_line is None:
+            self._abort_line = before.abort_line
         if ended is not None:
             self._open.append(ended)
             self._release(_MAX_OPEN)
@@ -221,6 +234,14 @@ class _Incident:
         self._counts[sign.entry.id] += 1
         if self._counts[sign.entry.id] <= _MAX_SIGNS_PER_ENTRY:
             self._signs.append(sign)
+
+    @property
+    def abort_line(self) -> int | None:
+        """Number of the first line that says that a process died after the end of the run."""
+        if not self._signs or self._signs[0].entry.run != "ends":
+            return None
+        lines = (sign.line for sign in self._signs if sign.entry.precedence in _DEATHS)
+        return next(lines, None)
 
     def _follow_run(self, sign: Sign) -> None:
         """Remember the end of a run until another run is there."""

@@ -21,13 +21,18 @@ def plan_tasks(draw: st.DrawFn, name: str) -> PlanTask:
     return PlanTask(
         name=TaskId(name),
         weight=draw(st.sampled_from([0.5, 1.0, 2.0])),
-        rates=Rates.of({size: draw(_NUMBER) for size in sizes}),
+        rates=Rates.of(
+            {size: draw(_NUMBER) for size in sizes},
+            draw(st.none() | st.just({size: size % 2 for size in sizes})),
+        ),
         workers=draw(st.integers(0, 6)),
         min_workers=draw(st.integers(1, 3)),
         is_faulted=draw(st.sampled_from([False, False, True])),
         transition_s=draw(_NUMBER),
         remaining_s=draw(st.none() | _NUMBER),
         keeps_running=draw(st.booleans()),
+        layout_change_s=draw(st.none() | _NUMBER),
+        model=draw(st.none() | st.integers(0, 1)),
     )
 
 

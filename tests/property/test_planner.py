@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone
 from controller.core.rules.planner.explanation import explain
 from controller.core.rules.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
+from profiles.rates import Rates
 from profiles.throughput import ThroughputTable
 from tests.fakes.clusters import table
 
@@ -34,14 +36,24 @@ def plan_tasks(draw: st.DrawFn, numbers: st.SearchStrategy[float], most: int) ->
         PlanTask(
             name=TaskId(name),
             weight=draw(numbers),
-            rates=draw(tables(numbers)).rates,
+            rates=with_models(draw, draw(tables(numbers)).rates),
             workers=draw(st.integers(0, 16)),
             min_workers=draw(st.integers(1, 3)),
             is_faulted=draw(st.booleans()),
             transition_s=draw(numbers),
+            layout_change_s=draw(st.none() | numbers),
+            model=draw(st.none() | st.integers(0, 2)),
         )
         for name in names
     ]
+
+
+def with_models(draw: st.DrawFn, rates: Rates) -> Rates:
+    """Return the rates with layouts that split the model in some of two ways, or without."""
+    if draw(st.booleans()):
+        return replace(rates, models=None)
+    models = [draw(st.integers(0, 1)) for _ in rates.sizes]
+    return replace(rates, models=np.array(models, np.int64))
 
 
 def divisions(tasks: Sequence[PlanTask], num_workers: int) -> Iterator[Sizes]:
@@ -61,7 +73,14 @@ def exact_gain(task: PlanTask, size: int, running_s: float) -> Fraction:
     earned = weighted(size) * Fraction(running_s)
     if size == task.workers and not task.is_faulted:
         return earned
-    return earned - weighted(task.workers) * Fraction(task.transition_s)
+    model_at = {}
+    if task.rates.models is not None:
+        model_at = dict(zip(task.rates.sizes.tolist(), task.rates.models.tolist(), strict=True))
+    is_change = size in model_at and task.model is not None and model_at[size] != task.model
+    transition_s = task.transition_s
+    if is_change and task.layout_change_s is not None:
+        transition_s = task.layout_change_s
+    return earned - weighted(task.workers) * Fraction(transition_s)
 
 
 def best_first(

@@ -1,6 +1,8 @@
 """The example of a training program of one's own trains, recovers exactly, and errors are clear."""
 
+import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -283,10 +285,39 @@ def test_a_killed_rank_is_replaced_and_the_losses_are_those_of_the_fault_free_ru
         assert losses == {number: expected[number] for number in losses}
 
 
+def test_of_four_ranks_one_builds_the_index_and_a_replacement_builds_it_alone(
+    host: RankHost, spec: TrainingSpec
+) -> None:
+    ranks = launches(
+        spec.model_copy(update={"num_iterations": None}), Layout(dp=4), task="own-index"
+    )
+    pids = host.start(ranks)
+    host.wait_for(lambda: 1 in host.record(ranks[0]).loss_by_iteration)
+    built = "indices are built directory="
+    assert sum(host.log(launch).count(built) for launch in ranks) == 1
+    index = Path(spec.checkpoint_dir, "index")
+    [mark] = index.glob("*.done")
+    assert all((index / name).exists() for name in json.loads(mark.read_text())["files"])
+
+    os.kill(pids[3], signal.SIGKILL)
+    host.halt(ranks[:3], [3])
+    shutil.rmtree(index)
+    # A spare: its peers are not there, and it is not rank 0.
+    spare = ranks[3].model_copy(update={"generation": 2, "prepares_for": 3})
+    host.start([spare])
+    [halted] = host.wait_for(lambda: host.record(spare).of_kind("rank_halted"))
+    assert halted.position is not None
+    assert host.log(spare).count(built) == 1
+    assert list(index.glob("*.done")) == [mark]
+    host.kill_ranks()
+
+
 def test_one_that_does_not_recover_gives_way_where_it_can_not_load(
     host: RankHost, spec: TrainingSpec, tmp_path: Path
 ) -> None:
     program = unusual(tmp_path, "overlap_grad_reduce")
+    elsewhere = {**program.options, "index_directory": str(tmp_path)}
+    program = program.model_copy(update={"options": elsewhere})
     directory = tmp_path / "no directory"
     directory.write_text("a file")
     unusual_spec = spec.model_copy(update={"program": program, "checkpoint_dir": str(directory)})
@@ -371,7 +402,18 @@ def test_one_that_is_halted_before_it_joins_says_that_it_does_not_recover(
     assert "overlap_grad_reduce = False" in {each.partition(":")[0] for each in halted.unsupported}
 
 
-MISTAKES = {
+def changed(kind: str, settings: str) -> str:
+    """Return the example with other settings in one of Megatron's configurations."""
+    return f"""
+    return loop
+
+def build(context, usual=build):
+    import functools
+    train.{kind} = functools.partial(train.{kind}, {settings})
+    return usual(context)"""
+
+
+MISTAKES: dict[str, tuple[str | None, str]] = {
     "no module": (None, "no module mine in {directory} on this node"),
     "import of what is missing": ("import nowhere_to_be_found", "imports nowhere_to_be_found"),
     "raises on import": ("1 / 0", "importing mine raised ZeroDivisionError"),
@@ -428,6 +470,53 @@ MISTAKES = {
     torch.distributed.broadcast(next(loop.chunks[0].parameters()).data, 0)
     return loop""",
         "torch.distributed.broadcast was called while the loop was built",
+    ),
+    "meets its peers": (
+        """
+    import torch
+    torch.distributed.barrier()
+    return loop""",
+        "torch.distributed.barrier was called while the loop was built",
+    ),
+    "Megatron's distributed optimizer": (
+        changed("DistributedDataParallelConfig", "use_distributed_optimizer=True"),
+        "use_distributed_optimizer = True: its shards are tied to Megatron's own reduction",
+    ),
+    "precision-aware optimizer": (
+        changed("OptimizerConfig", "use_precision_aware_optimizer=True"),
+        "use_precision_aware_optimizer = True: its shards are tied to Megatron's own reduction",
+    ),
+    "context parallelism": (
+        changed("TransformerConfig", "context_parallel_size=2"),
+        "context_parallel_size = 2: Megatron counts the ranks that share a micro-batch",
+    ),
+    "top-1 experts": (
+        changed("TransformerConfig", "num_moe_experts=4, moe_router_topk=1"),
+        "num_moe_experts = 4: experts are reduced over other ranks",
+    ),
+    "set later, and Megatron fails": (
+        """
+    return loop
+
+def build(context, usual=build):
+    def late(context, made=train.model_config):
+        config = made(context)
+        config.context_parallel_size = 2
+        return config
+    train.model_config = late
+    return usual(context)""",
+        "context_parallel_size = 2: Megatron counts the ranks that share a micro-batch",
+    ),
+    "layers of Transformer Engine": (
+        """
+    return loop
+
+def build(context, usual=build):
+    from megatron.core.models.gpt import gpt_layer_specs
+    with_te = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec
+    train.get_gpt_layer_local_spec = lambda **_: with_te()
+    return usual(context)""",
+        "transformer_engine is not installed on this node; use Megatron's local layers",
     ),
     "clips by itself": (
         """

@@ -270,3 +270,49 @@ def test_the_page_holds_the_table() -> None:
         import_module("nodeagent.rank.program.in_process_support").markdown_table()
         in PAGE.read_text()
     )
+
+
+BAD_VALUES: dict[object, object] = {"adam": "sgd", "no_shard": "optim"}
+"""By the default of a field. Any other field gets 2, which switches it on and is no function."""
+NEEDED: dict[str, Settings] = {
+    "model": {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4},
+    "ddp": {},
+    "optimizer": {},
+}
+
+
+def test_each_refused_setting_is_refused_before_megatron_checks_it() -> None:
+    refusing = import_module("nodeagent.rank.program.refused_settings")
+    table = import_module("nodeagent.rank.program.option_table")
+    settings = [
+        (option, one)
+        for option in table.OPTIONS
+        if not option.can_train
+        for one in option.settings
+        if one.name != "calculate_per_token_loss"  # of which Megatron's default is refused
+    ]
+    assert len(settings) > 30
+    for option, setting in settings:
+        kind = refusing.WATCHED[setting.holder]
+        [default] = [one.default for one in dataclasses.fields(kind) if one.name == setting.name]
+        bad = BAD_VALUES.get(default, 2)
+        with (
+            pytest.raises(refusing.RefusedSettingsError) as caught,
+            refusing.refusing_settings(),
+        ):
+            kind(**NEEDED[setting.holder] | {setting.name: bad})
+        assert str(caught.value) == f"{setting.name} = {bad!r}: {option.reason}"
+
+
+def test_defaults_and_failures_of_a_program_are_not_taken_for_refused_settings() -> None:
+    refusing = import_module("nodeagent.rank.program.refused_settings")
+    hooks = [kind.__post_init__ for kind in refusing.WATCHED.values()]
+
+    def build() -> None:
+        for holder, kind in refusing.WATCHED.items():
+            kind(**NEEDED[holder])
+        raise FileNotFoundError("corpus of transformer_engine")
+
+    with pytest.raises(FileNotFoundError, match="corpus"), refusing.refusing_settings():
+        build()
+    assert [kind.__post_init__ for kind in refusing.WATCHED.values()] == hooks

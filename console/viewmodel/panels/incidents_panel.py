@@ -1,5 +1,7 @@
 """Incidents, newest first: status, place, action, and how long detection and cure took."""
 
+from typing import Final
+
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import latency, seconds
@@ -8,12 +10,15 @@ from console.viewmodel.drawing.text import Cell, Tone, cell, span
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
 from controller.api.views import IncidentView
 
+_MAX_NODES: Final = 2
+"""Nodes of an incident that are named."""
+
 
 def incident_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     """Return one row per incident, newest first.
 
     ``found`` is the time from the fault to its detection, ``cured`` from the fault to its end; an
-    open incident shows its age there instead.
+    open incident shows its age there instead. A task that prints no iteration has neither.
     """
     incidents = list(reversed(state.view.incidents)) if state.view else []
     columns = (
@@ -40,18 +45,31 @@ def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> TableRow:
         "where": cell(where(incident, glyphs)),
         "action": cell(incident.action or glyphs.dash),
         "state": marked(INCIDENT_WORDS[incident.state], glyphs),
-        "found": cell(latency(incident.detected_at - incident.fault_at)),
-        "cured": _cured(state, incident),
+        "found": cell(
+            glyphs.dash
+            if incident.is_recovery_unseen
+            else latency(incident.detected_at - incident.fault_at)
+        ),
+        "cured": _cured(state, incident, glyphs),
     }
     if incident.reason:
         cells["reason"] = cell(incident.reason, Tone.DIM)
     return TableRow(incident.id, cells)
 
 
-def _cured(state: State, incident: IncidentView) -> Cell:
+def _cured(state: State, incident: IncidentView, glyphs: Glyphs) -> Cell:
     if incident.resolved_at is None:
         return (span(f"open {seconds(state.cluster_now - incident.fault_at)}", Tone.WARN),)
+    if incident.is_recovery_unseen:
+        return cell(glyphs.dash)
     return cell(latency(incident.resolved_at - incident.fault_at))
+
+
+def _nodes(incident: IncidentView) -> str:
+    """Return the nodes of an incident: both of two, and else the first and how many more."""
+    if len(incident.nodes) > _MAX_NODES:
+        return f"{incident.nodes[0]} and {len(incident.nodes) - 1} more"
+    return ", ".join(incident.nodes) or incident.node or ""
 
 
 def where(incident: IncidentView, glyphs: Glyphs) -> str:
@@ -59,6 +77,7 @@ def where(incident: IncidentView, glyphs: Glyphs) -> str:
     words = [incident.task] if incident.task else []
     if incident.rank is not None:
         words.append(f"rank {incident.rank}")
-    if incident.node:
-        words.append(f"on {incident.node}" if words else incident.node)
+    nodes = _nodes(incident)
+    if nodes:
+        words.append(f"on {nodes}" if words else nodes)
     return " ".join(words) or glyphs.dash

@@ -114,6 +114,7 @@ def _note_recovery(turn: Turn, incident: Incident) -> None:
         covers = incident.covers.items()
         # When a command without iterations trains again is seen by nobody: no time is measured.
         if any(_is_mute(turn.state.tasks[name]) for name, _ in covers):
+            incident.recovery.is_unseen = True
             return
         if all(_trains_again(turn.state.tasks[name], generation) for name, generation in covers):
             incident.recovery.recovery_s = turn.at - incident.cause.fault_at

@@ -7,6 +7,8 @@ checkpoint.
 
 A loss that is not finite is never committed by Unicron's own loops: their ranks raise an exception.
 Other programs may print and commit any loss.
+
+A loss that only follows the number of replicas is no divergence (``rules.loss_scale``).
 """
 
 from controller.core.incidents.naming import hand_over
@@ -15,6 +17,27 @@ from controller.core.rules.evidence import Evidence
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.observations import IterationCommitted
+
+
+def note_loss_scale(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
+    """Announce once that the loss follows the number of replicas, and how to mend that."""
+    layout = task.layout
+    if layout is None:
+        return
+    found = task.watch.loss_scale.take(
+        commit.iteration, commit.loss, layout.dp, task.spec.num_micro_batches
+    )
+    if found is None:
+        return
+    turn.announce(
+        "warning", "loss_scaled", task.spec.task,
+        f"its loss went from {found.before:.4g} to {found.after:.4g} when its replicas went from"
+        f" {found.replicas_before} to {found.replicas_after}: it seems to be divided by"
+        f" {found.divisor}. Report the mean over the global batch, before that division; and if the"
+        " gradients are divided alike, the learning rate follows the size of the task",
+        iteration=commit.iteration, before=found.before, after=found.after,
+        replicas_before=found.replicas_before, replicas_after=found.replicas_after,
+    )  # fmt: skip
 
 
 def note_figures(

@@ -1,72 +1,134 @@
-"""Nodes that are lost within a moment: one incident, one plan.
+"""Nodes that are lost, or return, within a moment: one incident, one plan.
 
 A rack, a switch or a spot market takes several nodes at once, but each node is judged on its own.
 Handled one by one, every loss would cost its own plan and its own generation. So the plan waits for
 ``Policy.burst_s`` at most, and only while there is evidence of more to come: another node lost
 contact within the same time, or is silent. A node that is lost after the plan joins the incident
-while that is open. The one writer of ``LossLog``.
+while that is open.
+
+Nodes that return are gathered for as long, if others are still away: a plan for the first of them
+would be superseded at once, and may have begun another layout. The one writer of ``BurstLog``.
 """
 
 from typing import Final
 
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
-from controller.core.state.phases import IncidentState, NodeCondition
+from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import BurstOver
 
 _SILENT_S: Final = 1.2
 """A node in contact that has sent nothing for this long may be lost. Two heartbeats take 1 s."""
+_NUM_CHANGES: Final = 17
+"""Changes of the capacity that are remembered."""
 
 
 def incident_of_burst(turn: Turn, node: NodeState) -> Incident | None:
     """Return the open incident of nodes that were lost within ``burst_s`` of this one, if any."""
-    losses = turn.state.losses
+    bursts = turn.state.bursts
     limit_s = turn.policy.burst_s
-    if losses.incident is None or limit_s <= 0:
+    if bursts.incident is None or limit_s <= 0:
         return None
-    incident = turn.state.incidents.find(losses.incident)
-    is_near = abs(node.contact.lost_contact_at - losses.lost_contact_at) <= limit_s
+    incident = turn.state.incidents.find(bursts.incident)
+    is_near = abs(node.contact.lost_contact_at - bursts.lost_contact_at) <= limit_s
     is_open = incident is not None and incident.state is not IncidentState.RESOLVED
     return incident if is_near and is_open else None
 
 
 def note_loss(turn: Turn, node: NodeState, incident: Incident, seen: str) -> None:
     """A node is lost: ask for a plan, at once or when no further loss is to be expected."""
-    losses = turn.state.losses
-    if losses.incident != incident.name:
-        losses.incident, losses.lost_contact_at = incident.name, node.contact.lost_contact_at
-        losses.seen = []
-    losses.seen = [*losses.seen, seen]
-    if losses.gathers_until is None:
-        losses.gathers_until = turn.at + turn.policy.burst_s
+    _note_change(turn)
+    bursts = turn.state.bursts
+    if bursts.incident != incident.name:
+        bursts.incident, bursts.lost_contact_at = incident.name, node.contact.lost_contact_at
+        bursts.seen = []
+    bursts.seen = [*bursts.seen, seen]
+    if bursts.gathers_until is None:
+        bursts.gathers_until = turn.at + turn.policy.burst_s
         if turn.policy.burst_s > 0 and _is_more_to_come(turn):
             turn.set_timer(BurstOver(incident.name), turn.policy.burst_s)
 
 
 def end_gathering(turn: Turn) -> None:
     """Ask for the plan of gathered losses once no further loss is to be expected."""
-    losses = turn.state.losses
-    if losses.gathers_until is None or losses.incident is None:
+    bursts = turn.state.bursts
+    if bursts.gathers_until is None or bursts.incident is None:
         return
-    if turn.at < losses.gathers_until and _is_more_to_come(turn):
+    if turn.at < bursts.gathers_until and _is_more_to_come(turn):
         return
-    losses.gathers_until = None
+    bursts.gathers_until = None
     turn.plan_requests.append(
         PlanRequest(
-            trigger=losses.incident,
-            seen="; ".join(losses.seen),
-            incidents=frozenset({losses.incident}),
+            trigger=bursts.incident,
+            seen="; ".join(bursts.seen),
+            incidents=frozenset({bursts.incident}),
         )
     )
 
 
+def note_return(turn: Turn, node: NodeState, verb: str) -> None:
+    """A node brings workers: ask for a plan, at once or when no further node is to be expected.
+
+    ``verb`` says how it came, for operators.
+    """
+    _note_change(turn)
+    bursts, name = turn.state.bursts, node.spec.node
+    is_single = not _is_more_to_return(turn) and not _is_starting(turn)
+    if turn.policy.burst_s <= 0 or is_single:
+        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{name} {verb}"))
+        return
+    bursts.returned = [*bursts.returned, name]
+    if bursts.awaits_returns_until is None:
+        bursts.awaits_returns_until = turn.at + turn.policy.burst_s
+        turn.set_timer(BurstOver(name), turn.policy.burst_s)
+
+
+def end_returns(turn: Turn) -> None:
+    """Ask for the plan of nodes that have returned together."""
+    bursts = turn.state.bursts
+    until = bursts.awaits_returns_until
+    if until is None or (turn.at < until and _is_more_to_return(turn)) or _is_starting(turn):
+        return
+    names, bursts.returned, bursts.awaits_returns_until = bursts.returned, [], None
+    verb = "has returned" if len(names) == 1 else "have returned"
+    seen = f"{', '.join(names)} {verb}"
+    turn.plan_requests.append(PlanRequest(trigger=names[0], seen=seen))
+
+
+def _note_change(turn: Turn) -> None:
+    bursts = turn.state.bursts
+    is_same = bursts.changes_at and turn.at - bursts.changes_at[-1] <= turn.policy.burst_s
+    if bursts.newest_change_at is None and not is_same:
+        bursts.newest_change_at = turn.at
+
+
+def count_change(turn: Turn) -> None:
+    """Count the newest change for later plans, once its own plan is made."""
+    bursts = turn.state.bursts
+    is_gathering = (bursts.gathers_until, bursts.awaits_returns_until) != (None, None)
+    if bursts.newest_change_at is not None and not is_gathering:
+        bursts.changes_at = (*bursts.changes_at, bursts.newest_change_at)[-_NUM_CHANGES:]
+        bursts.newest_change_at = None
+
+
+def _is_starting(turn: Turn) -> bool:
+    """Whether growth now would end a start of processes, and nothing else waits for workers."""
+    phases = {task.lifecycle.phase for task in turn.state.tasks.values()}
+    return TaskPhase.STARTING in phases and TaskPhase.STOPPED not in phases
+
+
+def _is_more_to_return(turn: Turn) -> bool:
+    away = {NodeCondition.LOST, NodeCondition.EXPECTED}
+    return any(node.contact.condition in away for node in turn.state.nodes.values())
+
+
 def _is_more_to_come(turn: Turn) -> bool:
-    losses, limit_s = turn.state.losses, turn.policy.burst_s
+    bursts, limit_s = turn.state.bursts, turn.policy.burst_s
     for node in turn.state.nodes.values():
         contact = node.contact
         if contact.condition is NodeCondition.UNREACHABLE:
-            if abs(contact.lost_contact_at - losses.lost_contact_at) <= limit_s:
+            if abs(contact.lost_contact_at - bursts.lost_contact_at) <= limit_s:
                 return True
         elif contact.condition is NodeCondition.HEALTHY:
             last_at = contact.last_message_at

@@ -30,11 +30,10 @@ from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
 from controller.core.monitoring.slowness import note_stragglers
 from controller.core.monitoring.stalls import note_contact
-from controller.core.nodes.bursts import incident_of_burst, note_loss
+from controller.core.nodes.bursts import incident_of_burst, note_loss, note_return
 from controller.core.nodes.inventory import compare_inventory
 from controller.core.nodes.node_clocks import forget_ages, note_clock
 from controller.core.nodes.node_evidence import chosen_of, gather, note_progress, peers_of
-from controller.core.planning.plans import reconsider
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
@@ -81,9 +80,9 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     compare_run(turn, event.node, event.ranks, is_attach=True)
     note_contact(turn, event.node)
     if before is NodeCondition.LOST:
-        reconsider(turn, trigger=event.node, seen=f"{event.node} has returned")
+        note_return(turn, node, "has returned")
     elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
-        reconsider(turn, trigger=event.node, seen=f"{event.node} has joined")
+        note_return(turn, node, "has joined")
 
 
 def _is_spare(turn: Turn, name: NodeId) -> bool:

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final
 
 from controller.core.planning.floor_places import FloorPlaces, SizesByTask
-from controller.core.planning.problem import Available, place_targets, plan_task
+from controller.core.planning.problem import Available, place_targets, plan_task, worker_mtbf_s
 from controller.core.rules.placement import Unplaceable
 from controller.core.rules.planner.cost import Problem, Quantum, horizon_s
 from controller.core.rules.planner.options import Options
@@ -45,7 +45,7 @@ def divide(
     """Return the best division that has a placement, and that placement."""
     num_workers = available.num_workers
     asked = tuple(plan_task(turn, task) for task in tasks)
-    running_s = horizon_s(turn.policy.worker_mtbf_s, num_workers)
+    running_s = horizon_s(worker_mtbf_s(turn.state, turn.policy), num_workers)
     best = turn.table.decide(Problem(asked, num_workers, running_s))
     targets = place_targets(tasks, best, available)
     if not isinstance(targets, Unplaceable):

@@ -19,14 +19,13 @@ from controller.core.lifecycle.start_stop import stop
 from controller.core.planning.placed_division import Targets, divide
 from controller.core.planning.problem import (
     Available,
-    expected_transition_s,
     is_faulted,
     planned_tasks,
     size_before,
 )
 from controller.core.recovery.generations import keeps_state
+from controller.core.rules.planner.cost import PlanTask
 from controller.core.rules.planner.solver import Division
-from controller.core.rules.policy import Policy
 from controller.core.state.phases import (
     PLAN_CHANGES,
     IncidentState,
@@ -68,7 +67,10 @@ def propose(
     tasks = planned_tasks(turn, includes_held=includes_held)
     available = Available(turn, tasks)
     decision, targets = divide(turn, tasks, available)
-    changes = {task.spec.task: _change(turn.policy, task, decision, targets) for task in tasks}
+    asked = {each.name: each for each in decision.problem.tasks}
+    changes = {
+        task.spec.task: _change(task, asked[task.spec.task], decision, targets) for task in tasks
+    }
     if not any(change.moves for change in changes.values()):
         _drop_pending(turn)
         return None
@@ -174,7 +176,7 @@ def advance_plan(turn: Turn) -> None:
     )  # fmt: skip
 
 
-def _change(policy: Policy, task: TaskState, decision: Division, targets: Targets) -> TaskChange:
+def _change(task: TaskState, asked: PlanTask, decision: Division, targets: Targets) -> TaskChange:
     spec, before = task.spec, size_before(task)
     after, target = decision.assignments[spec.task], targets.get(spec.task)
     return TaskChange(
@@ -187,7 +189,7 @@ def _change(policy: Policy, task: TaskState, decision: Division, targets: Target
         moves=is_faulted(task) or target != task.assignment.target,
         placement_before=() if task.lifecycle.phase is TaskPhase.STOPPED else task.placement,
         target=target,
-        transition_s=expected_transition_s(policy, task),
+        transition_s=asked.transition_to_s(after),
     )
 
 
@@ -280,7 +282,9 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     if change.target and task.can_regroup:
         return  # it parks and continues by itself
     intent: Intent = "run" if change.target else "stop"
-    is_healthy = task.lifecycle.phase is TaskPhase.RUNNING
+    # A task that already saves its checkpoint for an earlier plan must not lose it for this one.
+    is_saving = task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.is_graceful
+    is_healthy = is_saving or task.lifecycle.phase is TaskPhase.RUNNING
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
 
 

@@ -6,6 +6,7 @@ on workers. Which sizes are best is decided in ``controller.core.rules.planner.s
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from controller.core.rules.placement import Unplaceable, Worker, place
 from controller.core.rules.planner.cost import PlanTask
@@ -13,6 +14,7 @@ from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.replicas import with_waiting
 from controller.core.rules.transitions import TransitionKind
+from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
@@ -56,6 +58,25 @@ class Available:
     def has_places(self, layout: Layout) -> bool:
         """Return whether a task of this layout would find room if it were alone."""
         return sum(room // layout.tp for room in self.rooms) >= layout.pp * layout.dp
+
+
+_PRIOR_CHANGES: Final = 2
+"""The configured MTBF counts like this many observed intervals."""
+
+
+def worker_mtbf_s(state: ClusterState, policy: Policy) -> float:
+    """Return how long a worker stays, in seconds: as configured, corrected by what was observed.
+
+    Where nodes come and go the configured time between faults says little about how long a plan
+    will last. So the mean of the observed intervals between changes of the capacity is taken in.
+    """
+    changes = state.bursts.changes_at
+    num_intervals = len(changes) - 1
+    if num_intervals < 1:
+        return policy.worker_mtbf_s
+    num_workers = sum(node.spec.num_workers for node in state.nodes.values())
+    observed_s = num_workers * (changes[-1] - changes[0])
+    return (_PRIOR_CHANGES * policy.worker_mtbf_s + observed_s) / (_PRIOR_CHANGES + num_intervals)
 
 
 def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
@@ -108,6 +129,8 @@ def plan_task(turn: Turn, task: TaskState) -> PlanTask:
         transition_s=expected_transition_s(turn.policy, task),
         remaining_s=_rounded(task.remaining_s),
         keeps_running=task.spec.keeps_running,
+        layout_change_s=expected_layout_change_s(turn.policy, task),
+        model=task.layout.model if task.layout else None,
     )
 
 
@@ -117,12 +140,23 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def expected_transition_s(policy: Policy, task: TaskState) -> float:
-    """Return the planner's D_transition: what going to another size or place takes this task."""
-    models = {(point.layout.tp, point.layout.pp) for point in task.spec.table.points}
+    """Return the planner's D_transition: what going to another size or place takes this task.
+
+    Its layout there splits the model as the present one does.
+    """
     kinds: tuple[TransitionKind, ...] = ("shrink", "grow", "move")
-    if len(models) > 1:
-        kinds += ("layout change",)
     return task.transitions.experience.expected_s(kinds, policy.step_s)
+
+
+def expected_layout_change_s(policy: Policy, task: TaskState) -> float | None:
+    """Return D_transition to a layout that splits the model in another way.
+
+    None if all its layouts split it alike.
+    """
+    models = task.spec.table.rates.models
+    if models is None or (models == models[0]).all():
+        return None
+    return task.transitions.experience.expected_s(("layout change",), policy.step_s)
 
 
 def _held(task: TaskState, layout: Layout | None) -> Target | None:

@@ -103,7 +103,7 @@ def continue_parked(turn: Turn) -> None:
             continue
         if has_doubtful_node(turn, task) or _awaits_node(turn, task):
             continue
-        if task.assignment.target is None and turn.state.losses.gathers_until is not None:
+        if task.assignment.target is None and turn.state.bursts.gathers_until is not None:
             continue  # its plan waits for further losses; anything sooner is one generation more
         note_parked(turn, task)
         if not name_cause(turn, task) or task.lifecycle.parking is None:

@@ -149,7 +149,7 @@ def evidence_of(
             last = _last_words(observation, catalogue)
             if last is not None:
                 status = _named_at_exit(observation, last.status, is_command=is_command)
-                summary += last.sentence
+                summary += last.sentence_from(observation.tail_line)
             own_words = _own_words_at_exit(observation, last)
         case RankRaised():
             kind, status = _kind_of(observation), _named(observation, catalogue)

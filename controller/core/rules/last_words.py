@@ -36,18 +36,27 @@ class LastWords:
         place: File and line of the program that raised; empty if no traceback shows them.
         status: What the classifier makes of the log; ``none`` if it finds no fault.
         end: The last lines, joined; empty for an empty log.
+        number: Number of ``line`` in what was read, from 1; 0 if there is no such line.
     """
 
     line: str
     place: str
     status: Status
     end: str
+    number: int = 0
 
     @property
     def sentence(self) -> str:
         """What follows ``rank 0 exited with 1`` in a reason; empty for an empty log."""
+        return self.sentence_from(0)
+
+    def sentence_from(self, first_line: int) -> str:
+        """Return the sentence with the line's number in the log, if the tail's one is known."""
         if self.line:
-            return f": {self.line}" + (f" ({self.place})" if self.place else "")
+            number = first_line + self.number - 1 if first_line and self.number else 0
+            places = [self.place, f"line {number} of its log" if number else ""]
+            shown = ", ".join(filter(None, places))
+            return f": {self.line}" + (f" ({shown})" if shown else "")
         return f"; its log ends: {self.end}" if self.end else "; its log is empty"
 
 
@@ -55,7 +64,7 @@ def read_last_words(tail: str, catalogue: Catalogue | None = None) -> LastWords:
     """Return what the end of a log says."""
     verdict = classify_excerpt(tail, catalogue=catalogue)
     lines = tail.split("\n")
-    line, place = "", ""
+    line, place, number = "", "", -1
     if verdict.status.is_fault:
         number = verdict.line - 1
         line = verdict.evidence
@@ -64,7 +73,7 @@ def read_last_words(tail: str, catalogue: Catalogue | None = None) -> LastWords:
         place = _place_before(lines, number)
     filled = [text for each in lines if (text := plain(each))]
     end = plain(" / ".join(filled[-_NUM_LAST_LINES:]))
-    return LastWords(plain(_PREFIX.sub("", line)), place, verdict.status, end)
+    return LastWords(plain(_PREFIX.sub("", line)), place, verdict.status, end, number + 1)
 
 
 def plain(text: str, limit: int = MAX_CHARS) -> str:

@@ -117,9 +117,14 @@ class Experience:
     def _predict(self, kind: TransitionKind, step: Step, defaults: Mapping[Step, float]) -> float:
         if (kind, step) in self.mean_s:
             return self.mean_s[kind, step]
-        # Steps are much alike in all kinds; the longest is the cautious guess.
-        others = [mean_s for (_, other), mean_s in self.mean_s.items() if other == step]
-        return max(others, default=defaults[step])
+        # Steps are much alike in kinds that go the same way; the longest is the cautious guess. A
+        # start of new processes says little about processes that continue.
+        alike = [
+            mean_s
+            for (other_kind, other), mean_s in self.mean_s.items()
+            if other == step and _steps_of(other_kind) == _steps_of(kind)
+        ]
+        return max(alike, default=defaults[step])
 
 
 def kind_of(

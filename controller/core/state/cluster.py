@@ -18,8 +18,8 @@ from nodeagent.protocol.ids import NodeId, TaskId
 
 
 @dataclass(slots=True)
-class LossLog:
-    """The newest loss of nodes, and whether more is awaited. Written by ``nodes.bursts``."""
+class BurstLog:
+    """The newest losses and returns of nodes that wait for a plan. Written by ``nodes.bursts``."""
 
     incident: str | None = None
     lost_contact_at: float = 0.0
@@ -28,6 +28,14 @@ class LossLog:
     """What was observed, a sentence per node."""
     gathers_until: float | None = None
     """Until when the plan waits for further losses at most; None while no plan waits."""
+    returned: list[NodeId] = field(default_factory=list)
+    """Nodes that have come, or come back, and are in no plan yet."""
+    awaits_returns_until: float | None = None
+    """The same for nodes that return."""
+    changes_at: tuple[float, ...] = ()
+    """When nodes were lost or returned lately, oldest first; a burst is one change."""
+    newest_change_at: float | None = None
+    """The same of a change that has no plan yet."""
 
 
 @dataclass(slots=True)
@@ -43,7 +51,7 @@ class ClusterState:
     plans: PlanLog = field(default_factory=PlanLog)
     drills: DrillLog = field(default_factory=DrillLog)
     measurements: MeasurementLog = field(default_factory=MeasurementLog)
-    losses: LossLog = field(default_factory=LossLog)
+    bursts: BurstLog = field(default_factory=BurstLog)
 
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""

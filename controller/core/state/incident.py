@@ -37,6 +37,8 @@ class Recovery:
     """How training was taken up again, and why so."""
     recovery_s: float | None = None
     """From the fault to the first iteration that the next generation committed."""
+    is_unseen: bool = False
+    """It hit a command of which no iteration was ever seen: no time can be measured."""
     recomputed_micro_batches: int = 0
     saved_micro_batches: int = 0
     state_source: StateSource | None = None

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.core.rules.loss_scale import LossScale
 from controller.core.rules.pace import Pace
 from controller.core.rules.spikes import Levels
 from nodeagent.protocol.standing import Standing
@@ -49,6 +50,7 @@ class Watch:
 
     pace: Pace = field(default_factory=Pace)
     levels: Levels = field(default_factory=Levels)
+    loss_scale: LossScale = field(default_factory=LossScale)
     slowness: Slowness = field(default_factory=Slowness)
     committed_at: float | None = None
     """When the newest iteration of the generation was committed, by the clock of its node."""
@@ -68,5 +70,10 @@ class Watch:
         if self.slowness.is_late and scale != 1.0:
             late_from_s = math.inf  # the usual time in another layout is no measure
         return Watch(
-            pace, self.levels, Slowness(late_from_s), moved_at=now, iteration=self.iteration
+            pace,
+            self.levels,
+            self.loss_scale,
+            Slowness(late_from_s),
+            moved_at=now,
+            iteration=self.iteration,
         )

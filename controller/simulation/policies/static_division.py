@@ -1,12 +1,12 @@
 """Runs a baseline: every task keeps its nodes and recovers by itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
 from controller.simulation.policies.baselines import Baseline
 from controller.simulation.policies.splits import split_of
+from controller.simulation.policies.static_job import StaticJob
 from controller.simulation.scenarios.duration_laws import seeded_random
 from controller.simulation.scenarios.estimated_tables import Profile, pipelined_profiles_of
 from controller.simulation.scenarios.scenario import Values
@@ -14,38 +14,6 @@ from controller.simulation.world.event_sequence import EventSequence, SimulatedE
 from controller.simulation.world.initial_setup import InitialSetup
 from controller.simulation.world.virtual_clock import VirtualClock
 from controller.simulation.world.worker_time import WorkerAccount, WorkerActivity, WorkerTimeLedger
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A task and its nodes.
-
-    Attributes:
-        name: The task.
-        profile: Its throughput; None if it fits no size.
-        workers_by_node: Its nodes, with their numbers of workers.
-        size: The number of workers that it trains with.
-        activity: Its present activity.
-        attempt: Changes with every fault. Actions scheduled by an earlier attempt are void.
-        recompute_s: Seconds of work to compute again once it trains.
-        age_s: Age of its newest checkpoint on disk at the fault that it recovers from; None without
-            a fault.
-        has_lost_node: Whether that fault took a node.
-        began_s: When it trained for the first time.
-        slow_nodes: Nodes that slow it down.
-    """
-
-    name: str
-    profile: Profile | None
-    workers_by_node: dict[int, int]
-    size: int = 0
-    activity: WorkerActivity = "waiting"
-    attempt: int = 0
-    recompute_s: float = 0.0
-    age_s: float | None = None
-    has_lost_node: bool = False
-    began_s: float | None = None
-    slow_nodes: set[int] = field(default_factory=set)
 
 
 def run_baseline(
@@ -98,7 +66,7 @@ class _Static:
         self._clock.run(self._sequence.duration_s)
         return self._ledger.close(self._sequence.duration_s)
 
-    def _place(self, setup: InitialSetup) -> list[_Job]:
+    def _place(self, setup: InitialSetup) -> list[StaticJob]:
         """Give each task its nodes in turn. All sizes are whole nodes."""
         values, sequence = self._values, self._sequence
         profiles: dict[str, Profile] = {each.task.name: each for each in setup.profiles}
@@ -115,7 +83,7 @@ class _Static:
             name = each.task.name
             given = list(islice(nodes, split[name] // values.workers_per_node))
             by_node = dict.fromkeys(given, values.workers_per_node)
-            jobs.append(_Job(name, profiles.get(name), by_node))
+            jobs.append(StaticJob(name, profiles.get(name), by_node))
         return jobs
 
     # --- events ------------------------------------------------------------------------------
@@ -138,7 +106,7 @@ class _Static:
         else:
             self._lose(event, job, is_slow=False)
 
-    def _lose(self, event: SimulatedEvent, job: _Job | None, *, is_slow: bool) -> None:
+    def _lose(self, event: SimulatedEvent, job: StaticJob | None, *, is_slow: bool) -> None:
         if self._out.get(event.node):
             return  # a slow node that was lost before it was detected
         self._out[event.node] = self._out.get(event.node, 0) + 1
@@ -146,13 +114,14 @@ class _Static:
             self._free.remove(event.node)
         if job is not None:
             job.slow_nodes.discard(event.node)
+            job.holders.pop(event.node, None)
             if event.node in job.workers_by_node:
                 self._hit(job, event, notices_s=0.0 if is_slow else None)
         self._record_service()
         if event.away_s is not None:
             self._clock.after(event.away_s, partial(self._return, event.node))
 
-    def _hit(self, job: _Job, event: SimulatedEvent, notices_s: float | None = None) -> None:
+    def _hit(self, job: StaticJob, event: SimulatedEvent, notices_s: float | None = None) -> None:
         """Apply a fault to a task. A fault during a recovery restarts the recovery."""
         is_of_process = event.kind in {"process", "network"}
         has_no_process = job.activity in {"detection", "waiting"} or (
@@ -162,15 +131,9 @@ class _Static:
             self._record(job, job.activity)  # the task does not train anyway
             return
         self._ledger.num_incidents += 1
-        age_s = event.since_checkpoint * self._values.checkpoint_interval_s
-        trained_s = self._clock.now_s - job.began_s if job.began_s is not None else 0.0
-        job.age_s = max(job.age_s or 0.0, min(age_s, trained_s))
+        interval_s = self._values.checkpoint_interval_s
+        job.interrupt(event.since_checkpoint, interval_s, self._clock.now_s)
         job.has_lost_node |= not is_of_process
-        if self._baseline.recomputes:
-            # Work that is being recomputed was not saved again; work never done is not recomputed.
-            job.recompute_s = max(job.recompute_s, job.age_s)
-        elif job.activity == "training":  # the interrupted iteration
-            job.recompute_s += event.since_checkpoint * job.profile.iteration_s(job.size)
         job.attempt += 1
         self._record(job, "detection")
         seconds = self._baseline.notices_s(event) if notices_s is None else notices_s
@@ -186,7 +149,8 @@ class _Static:
         for job in self._jobs:
             if job.activity == "waiting":
                 self._recover(job)
-            elif job.activity == "training" and self._can_grow(job):
+            elif job.activity in {"training", "recomputation"} and self._can_grow(job):
+                job.settle(self._clock.now_s)
                 self._recover(job)  # it saves a checkpoint first, so there is no recomputation
 
     def _change_by_hand(self, event: SimulatedEvent) -> None:
@@ -200,7 +164,7 @@ class _Static:
 
     # --- recovery ----------------------------------------------------------------------------
 
-    def _recover(self, job: _Job) -> None:
+    def _recover(self, job: StaticJob) -> None:
         """Recover from a detected fault, if the task has enough nodes."""
         self._replace(job)
         is_whole = not any(self._out.get(node) for node in job.workers_by_node)
@@ -208,39 +172,50 @@ class _Static:
         if not size or not (is_whole or self._baseline.shrinks):
             self._record(job, "waiting")
             return
-        seconds = self._baseline.recovery_s(self._values, self._rng)
+        seconds, from_disk = self._baseline.recovery_s(self._values, self._rng), False
         if self._baseline.finds_state:
-            seconds += self._state_s(job, size)
+            state_s, from_disk = self._state_s(job, size)
+            seconds += state_s
+        is_all_lost = from_disk or self._baseline.recomputes
+        job.recompute_s += job.unsaved_s if is_all_lost else job.interrupted_s
+        job.unsaved_s = job.interrupted_s = 0.0
+        if job.profile is not None and job.size:
+            job.recompute_s *= job.profile.iteration_s(size) / job.profile.iteration_s(job.size)
         job.size = size
         self._begin(job, seconds)
 
-    def _state_s(self, job: _Job, size: int) -> float:
-        """Return the seconds to get lost state from another node's memory, else from disk."""
+    def _state_s(self, job: StaticJob, size: int) -> tuple[float, bool]:
+        """Return the seconds to get lost state, and whether it comes from disk.
+
+        With state from disk all processes start anew, as in the modelled cluster.
+        """
         if job.profile is None or not job.size:
-            return 0.0
+            return 0.0, False
         before, after = job.profile.table.layout(job.size), job.profile.table.layout(size)
-        is_same_model = (before.tp, before.pp) == (after.tp, after.pp)
-        has_others = len(job.workers_by_node) > 1
-        if is_same_model and before.dp > 1 and (has_others or not job.has_lost_node):
-            return 0.0
-        if is_same_model and has_others:
-            return self._values.steps.memory.draw(self._rng)
-        job.recompute_s = max(job.recompute_s, job.age_s or 0.0)
-        return self._values.steps.disk.draw(self._rng)
+        num_here = self._values.workers_per_node
+        if (before.tp, before.pp) == (after.tp, after.pp):
+            has_process = before.dp > 1 or job.has_lost_node
+            if has_process and job.holds_model(before, num_here, with_copies=False):
+                return 0.0, False
+            if (job.has_lost_node or job.trained_on > 1) and job.holds_model(before, num_here):
+                return self._values.steps.memory.draw(self._rng), False
+        steps = self._values.steps
+        anew_s = max(0.0, steps.start.draw(self._rng) - steps.restart.draw(self._rng))
+        return anew_s + steps.disk.draw(self._rng), True
 
     @property
     def _replaces(self) -> bool:
         """Whether it replaces absent nodes by free ones."""
         return self._baseline.shrinks or self._baseline.num_standby_nodes > 0
 
-    def _can_grow(self, job: _Job) -> bool:
+    def _can_grow(self, job: StaticJob) -> bool:
         """Return whether a task could train with more workers than now."""
         if not self._baseline.shrinks:
             return False
         is_short = any(self._out.get(node) for node in job.workers_by_node)
         return (is_short and bool(self._free)) or self._possible_size(job) > job.size
 
-    def _replace(self, job: _Job) -> None:
+    def _replace(self, job: StaticJob) -> None:
         """Replace absent nodes by free ones."""
         if not self._replaces:
             return
@@ -254,30 +229,35 @@ class _Static:
                 return
             job.workers_by_node[standby] = job.workers_by_node.pop(node)
 
-    def _begin(self, job: _Job, seconds: float) -> None:
+    def _begin(self, job: StaticJob, seconds: float) -> None:
         job.attempt += 1
         self._record(job, "transition")
         self._clock.after(seconds, partial(self._if_now, job, job.attempt, self._resume))
 
-    def _resume(self, job: _Job) -> None:
+    def _resume(self, job: StaticJob) -> None:
+        there = [node for node in job.workers_by_node if not self._out.get(node)]
+        job.hold_state(there, self._values.workers_per_node)
         if not job.recompute_s:
             self._train(job)
             return
         self._record(job, "recomputation")
+        if self._can_grow(job):
+            self._recover(job)  # a node came back meanwhile
+            return
         self._clock.after(job.recompute_s, partial(self._if_now, job, job.attempt, self._train))
 
-    def _train(self, job: _Job) -> None:
-        job.recompute_s, job.age_s, job.has_lost_node = 0.0, None, False
+    def _train(self, job: StaticJob) -> None:
+        job.recompute_s = 0.0
         job.began_s = self._clock.now_s if job.began_s is None else job.began_s
         self._record(job, "training")
         if self._can_grow(job):
             self._recover(job)  # a node came back meanwhile
 
-    def _if_now(self, job: _Job, attempt: int, action: Callable[[_Job], None]) -> None:
+    def _if_now(self, job: StaticJob, attempt: int, action: Callable[[StaticJob], None]) -> None:
         if job.attempt == attempt:
             action(job)
 
-    def _possible_size(self, job: _Job) -> int:
+    def _possible_size(self, job: StaticJob) -> int:
         if job.profile is None:
             return 0
         there = sum(n for node, n in job.workers_by_node.items() if not self._out.get(node))
@@ -285,8 +265,9 @@ class _Static:
 
     # --- the account -------------------------------------------------------------------------
 
-    def _record(self, job: _Job, activity: WorkerActivity) -> None:
-        job.activity = activity
+    def _record(self, job: StaticJob, activity: WorkerActivity) -> None:
+        if activity != job.activity:
+            job.activity, job.since_s = activity, self._clock.now_s
         # A standby node beyond the cluster is not in the account.
         there = sum(
             n for node, n in job.workers_by_node.items() if node >= 0 and not self._out.get(node)

@@ -33,6 +33,7 @@ class ModelledGeneration:
         unreported: Iterations still to be reported; they verify its recovery.
         committed: The newest iteration ever committed, at ``since_s``.
         debt_s: Seconds of iterations to run again that had been committed before, at ``since_s``.
+        rerun_scale: Seconds that it takes for what took its predecessor one second.
         since_s: When it began to train, or when the two were last updated.
         slow_nodes: For each slow node, the speed as a fraction of the usual speed.
     """
@@ -47,6 +48,7 @@ class ModelledGeneration:
     unreported: list[int] = field(default_factory=list)
     committed: int = 0
     debt_s: float = 0.0
+    rerun_scale: float = 1.0
     since_s: float = 0.0
     slow_nodes: dict[NodeId, float] = field(default_factory=dict)
     _num_by_node: Counter[NodeId] = field(init=False)

@@ -47,7 +47,9 @@ class ModelledTraining:
         self._site.runs[start.task] = run
         if old is not None:
             old.settle(self._site.clock.now_s)
-            run.committed, run.debt_s, run.is_saved = old.committed, old.debt_s, old.is_saved
+            run.rerun_scale = run.iteration_s / old.iteration_s
+            run.committed, run.is_saved = old.committed, old.is_saved
+            run.debt_s = old.debt_s * run.rerun_scale
             self._hand_over(old, run)
         self._site.record_activity(run, "transition")
         self._form_after(run, self._duration_s(run, old))
@@ -100,7 +102,9 @@ class ModelledTraining:
             return  # the loss of the node is reported on its own
         source: StateSource = run.start.resume.source
         if source == "disk" and not run.is_saved:
-            run.debt_s = min(run.committed * run.iteration_s, run.debt_s + self._age_s())
+            run.debt_s = min(
+                run.committed * run.iteration_s, run.debt_s + self._age_s() * run.rerun_scale
+            )
         run.stateful = set(run.alive)
         for number, worker in list(run.alive.items()):
             if number not in run.start.continues:

@@ -2,5 +2,5 @@
 
 Begin with ``loop``, the contract between a program and the training loop. ``program_loading``
 finds, calls and checks a program. ``option_table`` says which options of Megatron recover in
-process.
+process. ``dataset_building`` lets Megatron's dataset builder run without peers.
 """

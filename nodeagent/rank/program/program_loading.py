@@ -21,14 +21,17 @@ from megatron.core.utils import get_model_config
 
 from nodeagent.rank.groups.build_guard import CollectiveWhileBuildingError, refusing_collectives
 from nodeagent.rank.program import builtin
+from nodeagent.rank.program.dataset_building import datasets_without_peers
 from nodeagent.rank.program.in_process_support import Unsupported, as_chosen, unsupported
 from nodeagent.rank.program.loop import Context, Loop
+from nodeagent.rank.program.refused_settings import RefusedSettingsError, refusing_settings
 from nodeagent.rank.state.optimizers import UnsupportedOptimizerError, adams_of
 from profiles.training_program import Program
 
 BuildLoop = Callable[[Context], Loop]
 
 _BUILT_IN: Final = "the built-in program"
+_CANT_TRAIN: Final = "uses options that the loop can't train with"
 
 
 class ProgramError(ValueError):
@@ -47,13 +50,16 @@ def build_loop(context: Context) -> Loop:
     name = f"program {program.function}" if program else _BUILT_IN
     build = _find(program, name) if program else builtin.build_loop
     try:
-        with refusing_collectives():
+        limit_s = program.index_limit_s if program else 0.0
+        with refusing_collectives(), datasets_without_peers(limit_s), refusing_settings():
             loop: object = build(context)
     except CollectiveWhileBuildingError as error:
         raise ProgramError(
             f"{name}: {error} while the loop was built; a replacement builds it without peers: make"
             " weights from the seed, and no process groups of your own"
         ) from error
+    except RefusedSettingsError as error:
+        raise ProgramError(f"{name} {_CANT_TRAIN}: {error}") from error
     if not isinstance(loop, Loop):
         raise ProgramError(
             f"{name} returned {type(loop).__name__}; it must return a nodeagent.public.Loop"
@@ -64,7 +70,7 @@ def build_loop(context: Context) -> Loop:
     refused = [one for one in _unsupported(loop) if not one.can_train]
     if refused:
         names = "; ".join(map(str, refused))
-        raise ProgramError(f"{name} uses options that the loop can't train with: {names}")
+        raise ProgramError(f"{name} {_CANT_TRAIN}: {names}")
     return loop
 
 

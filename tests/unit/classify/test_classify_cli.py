@@ -114,3 +114,26 @@ def test_statuses_and_entries_are_explained(name: str, capsys: pytest.CaptureFix
 def test_the_list_names_every_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["classify", "--list"]) == 0
     assert "link_flapping  SEV3" in capsys.readouterr().out
+
+
+def test_an_abort_after_the_declared_success_is_a_note_and_no_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    success = ':::MLLOG {"key": "run_stop", "metadata": {"status": "success"}}\n'
+    abort = "srun: error: n1: task 3: Aborted (core dumped)\n"
+    path, other = tmp_path / "a.log", tmp_path / "b.log"
+    path.write_text(f"step 1 loss 2.0\n{success}all done\n{abort}")
+    other.write_text(f"step 1 loss 2.0\n{success}")
+    note = "an abort in line 4, after the run had ended, is no fault"
+    assert main(["classify", str(path)]) == 0
+    assert capsys.readouterr().out == f"no findings in 4 lines of {path}; {note}\n"
+    assert main(["classify", str(path), str(other)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[1].endswith(f"{path}  ({note})")
+    assert rows[2].endswith(f"{other}")
+    assert main(["classify", "--json", str(path), str(other)]) == 0
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [report.get("abort_after_end_line") for report in reports] == [4, None]
+    path.write_text(f"step 1 loss 2.0\n{abort}")
+    assert main(["classify", str(path)]) == 0
+    assert "1 finding in 2 lines" in capsys.readouterr().out

@@ -161,6 +161,11 @@ def test_an_incident_is_placed_as_far_as_it_is_known() -> None:
     assert where(incident.model_copy(update={"task": None, "rank": None}), UNICODE) == "n1"
     nowhere = {"task": None, "rank": None, "node": None}
     assert where(incident.model_copy(update=nowhere), ASCII) == "-"
+    for nodes, words in (
+        (["n1", "n3"], "gpt-a rank 1 on n1, n3"),
+        (["n1", "n3", "n4"], "gpt-a rank 1 on n1 and 2 more"),
+    ):
+        assert where(incident.model_copy(update={"nodes": nodes}), UNICODE) == words
 
 
 def test_task_letters_go_on_after_z() -> None:
@@ -406,3 +411,11 @@ def test_a_task_that_does_not_recover_in_process_says_why(width: int) -> None:
     text = " ".join("".join(part.text for part in line.spans).strip() for line in lines)
     assert text.count("from disk: virtual") == 1
     assert all(cells_wide(line.spans) <= max(width, 60) for line in lines)
+
+
+def test_a_task_that_prints_no_iteration_has_no_times() -> None:
+    incident = cluster_views.killed_rank().model_copy(update={"is_recovery_unseen": True})
+    view = cluster_views.calm().model_copy(update={"incidents": [incident]})
+    table = incident_table(state(view), 200, UNICODE)
+    shown = [str(row) for row in table.rows]
+    assert not any("4.7 s" in text or "300 ms" in text for text in shown)

@@ -14,6 +14,7 @@ from typed_code import TypedCode
 WRITERS_OF_RULES = {
     "Pace": "monitoring.task_watch",
     "Levels": "monitoring.divergence",
+    "LossScale": "monitoring.divergence",
     "Experience": "lifecycle.transition_times",
     "Transition": "lifecycle.transition_times",
 }

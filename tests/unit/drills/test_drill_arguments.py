@@ -24,7 +24,7 @@ from profiles.drills.drill_catalogue import DRILL_BY_KIND, DRILLS
 
 A, B = TaskId("gpt-a"), TaskId("gpt-b")
 TASKS = {A: 4, B: 2}
-NODES = [NodeId("n1"), NodeId("n2")]
+NODES = [NodeId("n1"), NodeId("n2"), NodeId("n3")]
 AVAILABLE = available_drills(has_namespaces=True)
 
 
@@ -129,7 +129,7 @@ def test_a_drill_knows_what_it_breaks() -> None:
         ("kill-rank@3:task=gpt-b,rank=2", "rank must be 0 to 1 for gpt-b"),
         ("kill-rank@3:rank=-1", "rank must be 0 to 3"),
         ("kill-rank@3:rank=one", "rank must be 0 to 3"),
-        ("lose-node@3:node=n9", "no node 'n9'; there are n1, n2"),
+        ("lose-node@3:node=n9", "no node 'n9'; there are n1, n2, n3"),
         ("kill-rank@3:node=n1", "'node=n1' is not one of task=..., rank=..."),
         ("lose-node@3:rank=1", "'rank=1' is not one of task=..., node=..."),
         ("exception@3:status=boredom", "no status 'boredom'; there are illegal_memory_access, "),
@@ -170,6 +170,10 @@ class Breaker:
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         self._note(fault, node, task, rank.generation, rank.global_rank)
+
+    @property
+    def names(self) -> list[NodeId]:
+        return list(NODES)
 
     async def lose_node(self, node: NodeId) -> None:
         self._note("lose", node)
@@ -251,6 +255,7 @@ def order(kind: str, *, has_rank: bool = False) -> CarryOutDrill:
         (order("freeze-ssh"), ("freeze", "n1", True)),
         (order("freeze-node"), ("freeze", "n1", False)),
         (order("lose-node"), ("lose", "n1")),
+        (order("lose-two-nodes"), ("lose", "n1")),
         (order("kill-ssh"), ("cut", "n1")),
         (CarryOutDrill(1, "kill-controller"), ("controller",)),
     ],
@@ -264,6 +269,19 @@ async def test_a_drill_breaks_the_named_thing(
         await breaker.news.wait()
     assert breaker.broken[0] == what
     assert not breaker.said
+
+
+async def test_two_nodes_are_lost_at_once() -> None:
+    breaker = Breaker()
+    async with breaker.executor() as executor:
+        executor.carry_out(CarryOutDrill(1, "lose-two-nodes", NODES[2]))
+        await breaker.news.wait()
+    assert breaker.broken == [("lose", "n3"), ("lose", "n1")]
+
+
+def test_two_nodes_of_two_are_not_lost() -> None:
+    with pytest.raises(DrillArgumentError, match="needs 3 nodes; here are 2"):
+        parse_drill("lose-two-nodes@3", tasks={A: 4}, nodes=NODES[:2], num_iterations=None)
 
 
 async def test_an_order_that_lacks_its_node_is_a_bug_and_breaks_nothing() -> None:

@@ -26,6 +26,7 @@ from controller.drills.drill_schedule import (
     ATTACH_LIMIT_S,
     MUTE_LIMIT_S,
     DrillSchedule,
+    are_all_held,
     has_settled,
     why_stuck,
 )
@@ -326,3 +327,16 @@ def test_one_that_has_finished_without_an_iteration_had_none_to_wait_for() -> No
     [(_, reason)] = command.schedule.refused
     assert "has finished, and no iteration" in reason
     assert not command.schedule.missed
+
+
+def test_a_cluster_of_held_tasks_is_told_from_one_that_may_go_on() -> None:
+    spec = TaskSpec(A, 1.0, 1, 1, table({1: 1.0}), 0.0, None, 4, is_command=True)
+    world = World(Machine([NodeSpec(NodeId("n1"), "h", 1)], [spec], Policy(is_auto_heal=True)))
+    world.failing_starts = {(A, "n1"): "Traceback (most recent call last):\nKeyError: 'tokens'"}
+    assert not are_all_held(world.machine.state)
+    held = world.machine.state.tasks[A].lifecycle
+    world.run_until(lambda: held.phase is TaskPhase.HELD)
+    assert are_all_held(world.machine.state)
+    reason = why_stuck(world.machine.state)
+    assert reason is not None
+    assert "KeyError: 'tokens'" in reason

@@ -121,3 +121,18 @@ def test_a_file_that_is_not_there_or_no_text_is_told_so(path: Path) -> None:
         load_problem(path)
     with pytest.raises(RecordError, match="directory"):
         load_problem(path.parent)
+
+
+def test_sizes_of_another_layout_cost_a_layout_change(path: Path) -> None:
+    keys = {"layout_change_s": 600.0, "layout_change_sizes": [16]}
+    path.write_text(json.dumps(PROBLEM | {"tasks": [TASK | keys]}))
+    [task] = load_problem(path).plan_tasks
+    assert task.transition_to_s(16) == 600.0
+    assert task.transition_to_s(8) == TASK["transition_s"]
+    for wrong, words in (
+        ({**keys, "layout_change_sizes": [5]}, "layout_change_sizes: 5 is no size of throughput"),
+        ({"layout_change_sizes": [16]}, "layout_change_sizes needs layout_change_s"),
+    ):
+        path.write_text(json.dumps(PROBLEM | {"tasks": [TASK | wrong]}))
+        with pytest.raises(RecordError, match=words):
+            load_problem(path)

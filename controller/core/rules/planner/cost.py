@@ -8,8 +8,9 @@ G is in weighted FLOP. The first term is the work until the next expected fault.
 the work that the task misses during the transition. The indicator is 1 if the size changes or a
 worker of the task failed. A stopped task has F(t, 0) = 0, so starting it is free: the paper's rule.
 
-Our own addition: a task that ends before the next expected fault earns only until its end. Moving
-it shortly before its end is not worth the transition.
+Our own additions: a task that ends before the next expected fault earns only until its end. Moving
+it shortly before its end is not worth the transition. D_transition depends on the size: a layout
+that splits the model in another way takes a new start from disk.
 
 T is neither linear nor monotone in x. A size is unusable and earns nothing if the table does not
 list it or if it is below the user's minimum. That holds for the present size too. Size 0 (stopped)
@@ -49,6 +50,10 @@ class PlanTask:
         min_workers: The user's minimum. Smaller sizes are not allowed.
         is_faulted: Whether the task lost a worker. Then even its present size needs a transition.
         transition_s: D_transition, expected seconds without training if the task moves.
+        layout_change_s: D_transition to a size whose layout splits the model in another way; None
+            if it is the same.
+        model: How the present layout splits the model (``Layout.model``); None if the task has
+            none.
         remaining_s: Expected seconds to the task's last iteration; None if unknown or unlimited.
         keeps_running: Whether it may be stopped only if its smallest size has no room.
     """
@@ -62,16 +67,43 @@ class PlanTask:
     transition_s: float
     remaining_s: float | None = None
     keeps_running: bool = False
+    layout_change_s: float | None = None
+    model: int | None = None
 
     def choices(self, num_workers: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the allowed sizes up to ``num_workers``, ascending from 0, and F of each size."""
-        first = self.rates.sizes.searchsorted(self.min_workers)
-        usable = slice(first, max(first, self.rates.sizes.searchsorted(num_workers + 1)))
-        sizes = np.zeros(1 + usable.stop - usable.start, np.int64)
+        first, end = self._usable(num_workers)
+        sizes = np.zeros(1 + end - first, np.int64)
         wafs = np.zeros(len(sizes))
-        sizes[1:] = self.rates.sizes[usable]
-        np.multiply(self.rates.flops_per_s[usable], self.weight, out=wafs[1:])
+        sizes[1:] = self.rates.sizes[first:end]
+        np.multiply(self.rates.flops_per_s[first:end], self.weight, out=wafs[1:])
         return sizes, wafs
+
+    def _usable(self, num_workers: int) -> tuple[int, int]:
+        first = int(self.rates.sizes.searchsorted(self.min_workers))
+        return first, max(first, int(self.rates.sizes.searchsorted(num_workers + 1)))
+
+    def layout_changes(self, num_workers: int) -> NDArray[np.bool_] | None:
+        """Return which of the choices change how the model is split; None if none costs more."""
+        if self.layout_change_s is None or self.model is None or self.rates.models is None:
+            return None
+        first, end = self._usable(num_workers)
+        models = self.rates.models[first:end]
+        changes = np.zeros(1 + len(models), np.bool_)
+        np.not_equal(models, self.model, out=changes[1:])
+        return changes
+
+    def transition_to_s(self, workers: int) -> float:
+        """Return D_transition to a size, in seconds."""
+        model = self.rates.model_at(workers) if workers else None
+        if self.layout_change_s is None or None in {self.model, model} or model == self.model:
+            return self.transition_s
+        return self.layout_change_s
+
+    @property
+    def longest_transition_s(self) -> float:
+        """The longest D_transition, in seconds."""
+        return max(self.transition_s, self.layout_change_s or 0.0)
 
     def waf(self, workers: int) -> float:
         """Return F(t, workers) in weighted FLOP/s; 0 for a size that is not allowed."""
@@ -137,7 +169,9 @@ def horizon_of(task: PlanTask, running_s: float) -> float:
 
 def forgone(task: PlanTask, workers: int) -> float:
     """Return the second term of G: weighted FLOP missed during the transition to ``workers``."""
-    return task.waf(task.workers) * task.transition_s if task.pays(workers) else 0.0
+    if not task.pays(workers):
+        return 0.0
+    return task.waf(task.workers) * task.transition_to_s(workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +199,7 @@ class Quantum:
         Raises:
             OverflowError: The gains are too large for a float.
         """
-        bound = math.fsum(task.most_waf * (running_s + task.transition_s) for task in tasks)
+        bound = math.fsum(task.most_waf * (running_s + task.longest_transition_s) for task in tasks)
         if not math.isfinite(bound):
             raise OverflowError("the gains are too large for a float")
         # The bound is below 2^52 units. The rest up to 2^53 is for rounding: half a unit per term.
@@ -192,11 +226,18 @@ class Quantum:
         paid = self.count(task.waf(task.workers) * task.transition_s)
         gains = np.rint(earned, out=earned).astype(np.int64)
         gains -= paid
+        changes = task.layout_changes(num_workers)
+        extra = 0
+        if changes is not None and task.layout_change_s is not None:
+            extra = self.count(task.waf(task.workers) * task.layout_change_s) - paid
+            gains[changes] -= extra
         # The present size of a healthy task pays no transition: give back the deduction.
         if not task.is_faulted:
             present = int(sizes.searchsorted(task.workers))
             if present < len(sizes) and sizes[present] == task.workers:
                 gains[present] += paid
+                if changes is not None and changes[present]:
+                    gains[present] += extra
         # The change of a size is its distance from the present size: of equally good divisions the
         # one that moves the fewest workers wins.
         return Options(sizes, gains, abs(sizes - task.workers))

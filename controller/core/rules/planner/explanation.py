@@ -278,8 +278,17 @@ def _variants(
     for factor in _FACTORS:
         yield "MTBF", factor, tasks, factor * running_s
     for factor in _FACTORS:
-        slower = [replace(task, transition_s=factor * task.transition_s) for task in tasks]
+        slower = [_slowed(task, factor) for task in tasks]
         yield "transition time", factor, slower, running_s
+
+
+def _slowed(task: PlanTask, factor: float) -> PlanTask:
+    change_s = task.layout_change_s
+    return replace(
+        task,
+        transition_s=factor * task.transition_s,
+        layout_change_s=None if change_s is None else factor * change_s,
+    )
 
 
 def _waiting(

@@ -79,6 +79,8 @@ def _terms(task: PlanTask, running_s: float) -> tuple[object, ...]:
         task.workers,
         task.min_workers,
         task.transition_s,
+        task.layout_change_s,
+        task.model,
         task.keeps_running,
         horizon_of(task, running_s),
     )

@@ -105,6 +105,7 @@ def _check(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> Non
             (f"weight of {task.name}", task.weight),
             (f"workers of {task.name}", task.workers),
             (f"transition_s of {task.name}", task.transition_s),
+            (f"layout_change_s of {task.name}", task.layout_change_s or 0.0),
             (f"remaining_s of {task.name}", task.remaining_s or 0.0),
         ]
     for name, value in quantities:

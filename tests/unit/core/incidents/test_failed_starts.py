@@ -26,6 +26,7 @@ KeyError: 'tokens'
 TYPO = "python: can't open file '/home/me/trian.py': [Errno 2] No such file or directory\n"
 NO_SPACE = "OSError: [Errno 28] No space left on device\n"
 REFUSED = "ConnectionRefusedError: [Errno 111] Connection refused\n"
+POLICY = Policy()
 LOST_GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 
 
@@ -257,3 +258,26 @@ def test_an_operator_who_has_mended_it_starts_it_with_a_plan() -> None:
     starts.world.post(PlanRequested("r", "op"))
     starts.train(3)
     assert all(incident.state == "resolved" for incident in starts.incidents)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 3])
+@pytest.mark.parametrize("is_command", [True, False])
+@pytest.mark.parametrize("words", [KEY_ERROR, TYPO, ""])
+def test_one_that_has_trained_and_fills_the_cluster_does_not_start_for_ever(
+    words: str, num_nodes: int, *, is_command: bool
+) -> None:
+    starts = Starts(num_nodes, num_nodes, is_command=is_command)
+    starts.train(5)
+    starts.fail(words, *(f"n{number}" for number in range(1, num_nodes + 1)))
+    starts.world.kill_rank(TASK, 0)
+    ends = {TaskPhase.HELD, TaskPhase.STOPPED}
+    starts.world.run_until(lambda: starts.task.lifecycle.phase in ends, limit_s=60.0)
+    num = len(starts.places)
+    assert num <= 1 + POLICY.max_recoveries
+    starts.world.run(starts.world.now + 300.0)
+    assert len(starts.places) == num
+    # Peers of a loop of its own keep their processes, so one node alone is seen to fail.
+    is_seen_everywhere = is_command or num_nodes == 1
+    assert bool(starts.isolated) is not is_seen_everywhere
+    if is_seen_everywhere:
+        assert starts.task.lifecycle.phase is TaskPhase.HELD

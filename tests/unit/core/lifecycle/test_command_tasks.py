@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 
 import pytest
 
+from controller.api.projection import incident_view
 from controller.core.events import (
     ContactLost,
     DrillRequested,
@@ -245,6 +246,8 @@ def test_no_time_is_told_where_none_was_measured(cluster: Cluster) -> None:
     assert not re.search(r"\d s", resolved.text)
     assert "when it trained again is not known" in resolved.text
     assert dict(resolved.facts)["recovery_s"] is None
+    [incident] = cluster.machine.state.incidents.all
+    assert incident_view(incident).is_recovery_unseen
     assert not [each for each in cluster.of_kind(Announce) if each.kind == "transition"]
 
 

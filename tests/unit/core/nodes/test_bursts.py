@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.planning.problem import worker_mtbf_s
 from controller.core.rules.policy import Policy
-from controller.core.state.phases import IncidentState, PlanState
+from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from nodeagent.protocol.ids import NodeId
 from tests.fakes.world import World
 from tests.fakes.world_queries import A, all_run, newest_incident, only_incident, running_world
 
@@ -94,7 +96,7 @@ def test_a_node_that_stays_out_of_contact_delays_the_plan_by_the_window_at_most(
     world.cut("n3", for_s=30.0)
     lost_at = world.now
     world.run_until(lambda: bool(world.machine.state.plans.all), limit_s=20.0)
-    losses = world.machine.state.losses
+    losses = world.machine.state.bursts
     assert losses.gathers_until is None
     assert world.now - lost_at < POLICY.burst_s + 4.0
     assert newest_incident(world).state is not IncidentState.DETECTED
@@ -111,3 +113,78 @@ def test_without_auto_heal_one_plan_is_proposed_for_both() -> None:
     assert "n1" in plan.seen
     assert "n3" in plan.seen
     assert world.machine.state.tasks[A].spec.task == A
+
+
+def lose_for_good(world: World, *names: str) -> None:
+    lose(world, *names)
+    resolve(world)
+    world.run(world.now + 30.0)
+
+
+def plans_since(world: World, number: int) -> list[str]:
+    return [plan.seen for plan in world.machine.state.plans.all[number:]]
+
+
+def test_nodes_that_return_together_have_one_plan() -> None:
+    world = burst_world()
+    lose_for_good(world, "n1", "n2", "n3")
+    number = len(world.machine.state.plans.all)
+    for name in ("n1", "n2"):
+        world.restore_node(name)
+        world.run(world.now + 0.3)
+    world.run(world.now + 20.0)
+    assert plans_since(world, number) == ["n1, n2 have returned"]
+
+
+@pytest.mark.parametrize("burst_s", [0.0, 2.0])
+def test_the_last_node_that_is_away_is_planned_for_at_once(burst_s: float) -> None:
+    world = burst_world(replace(POLICY, burst_s=burst_s), num_nodes=4)
+    lose_for_good(world, "n1")
+    number = len(world.machine.state.plans.all)
+    world.restore_node("n1")
+    attached_at = world.run_until(lambda: in_contact_since(world, "n1"))
+    world.run_until(lambda: plans_since(world, number))
+    assert world.machine.state.plans.all[-1].created_at == attached_at
+
+
+def in_contact_since(world: World, name: str) -> float | None:
+    contact = world.machine.state.nodes[NodeId(name)].contact
+    return contact.in_contact_since if contact.condition is NodeCondition.HEALTHY else None
+
+
+def test_growth_does_not_end_a_start() -> None:
+    world = burst_world(num_nodes=4)
+    lose(world, "n1", "n2")
+    world.run(world.now + 60.0)
+    world.restore_node("n1")
+    world.run_until(lambda: any_starts(world))
+    number = len(world.machine.state.plans.all)
+    world.restore_node("n2")
+    world.run_until(lambda: in_contact_since(world, "n2"))
+    world.run_until(lambda: plans_since(world, number) or not any_starts(world))
+    assert not any_starts(world)
+    world.run_until(lambda: plans_since(world, number))
+
+
+def phases(world: World) -> set[TaskPhase]:
+    return {task.lifecycle.phase for task in world.machine.state.tasks.values()}
+
+
+def any_starts(world: World) -> bool:
+    return TaskPhase.STARTING in phases(world) and TaskPhase.STOPPED not in phases(world)
+
+
+def test_where_nodes_come_and_go_plans_look_less_far_ahead() -> None:
+    world = burst_world()
+    state = world.machine.state
+    assert worker_mtbf_s(state, POLICY) == POLICY.worker_mtbf_s
+    for _ in range(3):
+        lose_for_good(world, "n1")
+        world.restore_node("n1")
+        world.run(world.now + 60.0)
+    changes = state.bursts.changes_at
+    assert len(changes) == 6
+    observed_s = 12 * (changes[-1] - changes[0])
+    expected_s = (2 * POLICY.worker_mtbf_s + observed_s) / (2 + 5)
+    assert worker_mtbf_s(state, POLICY) == pytest.approx(expected_s)
+    assert expected_s < POLICY.worker_mtbf_s / 3

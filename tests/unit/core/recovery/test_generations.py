@@ -622,3 +622,28 @@ def test_with_another_tp_or_pp_dropout_draws_other_masks_and_that_is_no_mismatch
     assert task(world).layout != Layout(pp=2, dp=2)
     mismatches = [each for _, each in world.announcements if each.kind == "loss_mismatch"]
     assert bool(mismatches) is is_told
+
+
+def test_a_task_that_saves_its_checkpoint_for_a_plan_saves_it_for_the_next_plan_too() -> None:
+    layouts = [Layout(dp=2), Layout(pp=2, dp=2), Layout(pp=2, dp=3)]
+    world = World(machine_of(layouts, num_nodes=6, workers=6), num_iterations=10**6)
+    world.machine.policy = Policy(is_auto_heal=True, burst_s=0.0)
+    world.checkpoint_interval = 50
+    trained(world, 3)
+    for name in ("n3", "n4", "n5", "n6"):
+        world.lose_node(name)
+    world.run_until(lambda: task(world).layout == Layout(dp=2))
+    trained(world, task(world).progress.iteration + 3)
+    world.iteration_s = 45.0
+    trained(world, task(world).progress.iteration + 2)
+    world.restore_node("n3")
+    world.restore_node("n4")
+    world.run_until(lambda: task(world).lifecycle.phase is TaskPhase.STOPPING)
+    num_plans, rerun = len(world.machine.state.plans.all), task(world).progress.num_rerun_iterations
+    world.restore_node("n5")
+    world.restore_node("n6")
+    world.run_until(lambda: len(world.machine.state.plans.all) > num_plans)
+    assert task(world).lifecycle.phase is TaskPhase.STOPPING
+    world.run_until(lambda: task(world).layout == Layout(pp=2, dp=3), limit_s=900)
+    trained(world, task(world).progress.iteration + 2)
+    assert task(world).progress.num_rerun_iterations == rerun

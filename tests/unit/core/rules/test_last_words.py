@@ -146,3 +146,11 @@ def _failed(reason: str, tail: str) -> LaunchFailed:
     return LaunchFailed(
         task=TaskId("mine"), generation=Generation(1), global_rank=0, reason=reason, stderr_tail=tail
     )  # fmt: skip
+
+
+def test_the_line_is_numbered_in_the_log_if_the_tails_place_is_known() -> None:
+    words = read_last_words(f"{TRACEBACK}KeyError: 'tokens'\n")
+    assert words.sentence == ": KeyError: 'tokens' (/home/me/data.py:7)"
+    assert (
+        words.sentence_from(101) == ": KeyError: 'tokens' (/home/me/data.py:7, line 109 of its log)"
+    )

@@ -127,3 +127,13 @@ def test_last_words_of_a_fatal_signal_begin_with_its_name() -> None:
     assert len(words) <= 1000
     short = "Fatal Python error: Aborted\n\n" + current
     assert last_words(short, 1000) == short
+
+
+def test_the_line_at_which_a_tail_begins_is_counted(files: RankFiles) -> None:
+    lines = [f"line {number} é" for number in range(1, 20_001)]
+    files.log(KEY).write_text("\n".join(lines))
+    tail = files.tail(KEY)
+    number = files.line_of(KEY, tail)
+    assert lines[number - 1] == tail.split("\n")[0]
+    assert files.line_of(KEY, "other words") == 0
+    assert files.line_of(KEY, "") == 0

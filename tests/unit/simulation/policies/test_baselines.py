@@ -164,8 +164,8 @@ def test_static_splits_get_the_state_from_a_peer_else_from_memory_else_from_disk
     assert again_s == pytest.approx(0.5 * setup.profiles[0].iteration_s(4))
     lost = event("node_lost", 50_000.0, 0, away_s=None)
     transition_s, again_s = recovery_of(setup, lost)  # from four stages to two
-    assert transition_s == pytest.approx((30.5 + 60) / 2)
-    assert again_s == pytest.approx(900 / 2)
+    assert transition_s == pytest.approx((30.5 + 70 + 60) / 2)  # all processes start anew
+    assert again_s == pytest.approx(900)  # two workers, for twice as long
 
 
 def test_a_static_split_whose_only_node_was_lost_goes_back_to_its_checkpoint() -> None:
@@ -175,3 +175,15 @@ def test_a_static_split_whose_only_node_was_lost_goes_back_to_its_checkpoint() -
     lost = EventSequence(2, frozenset(), (event("node_lost", 50_000.0, 0),), (), END_S)
     account = run_baseline(BASELINES["equal"], setup, lost, 1)
     assert account.gpu_hours["recomputation"] == pytest.approx(2 * 900 / 3600)
+
+
+def test_a_static_split_whose_nodes_are_all_lost_at_once_goes_back_to_its_checkpoint() -> None:
+    one = event("node_lost", 50_000.0, 0)
+    iteration_s = SETUP.profiles[0].iteration_s(4)
+    _, again_s = recovery_of(SETUP, one)
+    assert again_s < iteration_s
+    both = run_baseline(
+        BASELINES["equal"], SETUP, sequence(one, event("node_lost", 50_000.0, 1)), 1
+    )
+    # It grows back to four workers before it computes anything again.
+    assert both.gpu_hours["recomputation"] == pytest.approx(4 * 900 / 3600)

@@ -7,6 +7,7 @@ import pytest
 
 from controller.core.rules.planner.cost import PlanTask, Quantum, forgone, gain, horizon_s
 from nodeagent.protocol.ids import TaskId
+from profiles.rates import Rates
 from tests.fakes.clusters import table
 
 TASK = PlanTask(
@@ -101,3 +102,18 @@ def test_the_quantum_does_not_depend_on_order_sizes_or_faults() -> None:
 
 def test_no_tasks_have_a_quantum_too() -> None:
     assert Quantum.for_tasks([], 100.0).count(0.0) == 0
+
+
+def test_a_size_whose_layout_splits_the_model_otherwise_costs_a_layout_change() -> None:
+    rates = Rates.of({2: 18.0, 4: 32.0, 8: 50.0}, {2: 7, 4: 7, 8: 9})
+    task = replace(TASK, rates=rates, layout_change_s=300.0, model=7)
+    assert forgone(task, 2) == 48.0 * 30.0
+    assert forgone(task, 8) == 48.0 * 300.0
+    assert forgone(task, 0) == 48.0 * 30.0
+    assert forgone(task, 4) == 0.0
+    assert forgone(replace(task, model=None), 8) == 48.0 * 30.0
+    quantum = Quantum.for_tasks([task], 100.0)
+    options = quantum.options(task, 8, 100.0)
+    for size, worth in zip(options.sizes.tolist(), options.gains.tolist(), strict=True):
+        earned = quantum.count(task.waf(size) * 100.0)
+        assert worth == earned - quantum.count(forgone(task, size))
