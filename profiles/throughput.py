@@ -70,11 +70,6 @@ class ThroughputTable(BaseModel):
         return tuple(point.workers for point in self.points)
 
     @cached_property
-    def models(self) -> frozenset[tuple[int, int]]:
-        """Its pairs of tp and pp."""
-        return frozenset((point.layout.tp, point.layout.pp) for point in self.points)
-
-    @cached_property
     def _layouts(self) -> dict[int, Layout]:
         return {point.workers: point.layout for point in self.points}
 
