@@ -127,7 +127,7 @@ def test_hash_seeds_change_nothing() -> None:
 def test_ctrl_c_prints_what_is_done_and_leaves_no_warning(tmp_path: Path) -> None:
     file = tmp_path / "long.toml"
     rates = 'faults = { kind = "rates", node_lost = 300.0, process = 300.0 }'
-    text = TEXT.replace('faults = { kind = "counts" }', rates).replace("days = 2.0", "days = 500.0")
+    text = TEXT.replace('faults = { kind = "counts" }', rates).replace("days = 2.0", "days = 60.0")
     file.write_text(text)
     code = (
         "import os, signal, sys\n"
