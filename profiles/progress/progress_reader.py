@@ -18,7 +18,7 @@ _MAX_LINE_CHARS: Final = 8_192
 _CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MEGATRON: Final = "megatron"
 _MOST_LINES: Final = 50
-"""Lines that an epoch's digits tell apart. HF's Trainer prints four digits."""
+"""Most lines whose epochs differ by more than rounding. HF's Trainer prints four digits."""
 Figures = dict[str, float]
 
 

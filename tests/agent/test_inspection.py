@@ -1,6 +1,7 @@
 """A real agent looks where ranks stand, whatever state their processes are in."""
 
 import asyncio
+import itertools
 import os
 import signal
 
@@ -13,6 +14,8 @@ from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import LIMIT_S, AgentNode, FakeController, record_pids, until
 from tests.fakes.process_states import is_stopped
 
+_NUMBERS = itertools.count()
+
 
 async def look(
     controller: FakeController, *, generation: int = 1, answer_limit_s: float = 3.0
@@ -22,7 +25,7 @@ async def look(
     Who can answer does so in milliseconds; a machine with other work takes its time.
     """
     num_before = len(controller.observed(RankInspected))
-    command = OrderRanksCommand(command_id=f"look-{num_before}-{generation}", order=InspectOrder(
+    command = OrderRanksCommand(command_id=f"look-{next(_NUMBERS)}", order=InspectOrder(
         task=TaskId("gpt-a"),
         generation=Generation(generation), answer_limit_s=answer_limit_s,
         limit_s=answer_limit_s + 2.0,
@@ -32,6 +35,15 @@ async def look(
     return {one.global_rank: one.standing for one in found}
 
 
+async def look_at_the_only_rank(controller: FakeController) -> Standing:
+    """Look at a rank that gives no answer. One that had no core meanwhile is not reported."""
+    async with asyncio.timeout(LIMIT_S):
+        while not (standings := await look(controller, answer_limit_s=0.2)):
+            pass
+    [standing] = standings.values()
+    return standing
+
+
 async def look_into_the_lock(controller: FakeController) -> Standing:
     """Look at the only rank until it holds the interpreter's lock.
 
@@ -39,7 +51,7 @@ async def look_into_the_lock(controller: FakeController) -> Standing:
     """
     async with asyncio.timeout(LIMIT_S):
         while True:
-            [standing] = (await look(controller, answer_limit_s=0.2)).values()
+            standing = await look_at_the_only_rank(controller)
             if "_hold_the_lock (" in standing.stack:
                 return standing
 
@@ -91,7 +103,7 @@ async def test_rank_that_does_not_answer_tells_its_stacks_at_a_signal(node: Agen
 async def test_rank_without_a_handler_is_not_ended_by_the_look(node: AgentNode) -> None:
     async with node.controller() as controller:
         pids = await started(node, controller, Script(is_locked=True))
-        [standing] = (await look(controller, answer_limit_s=0.2)).values()
+        standing = await look_at_the_only_rank(controller)
         assert (standing.where, standing.source) in {
             ("no answer", "kernel"),
             ("computing", "py-spy"),

@@ -18,7 +18,7 @@ def two_lost(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoR
     text = resources.files("profiles").joinpath("data", "demo.toml").read_text()
     tasks = directory / "tasks.toml"
     tasks.write_text(text.replace("[[task]]\n", "[[task]]\nkeeps_running = true\n"))
-    options = ("--iterations", "18", "--tasks", str(tasks), "--drill", "lose-two-nodes@7:node=n2")
+    options = ("--iterations", "12", "--tasks", str(tasks), "--drill", "lose-two-nodes@4:node=n2")
     return run_demo(short_tmp, directory / "events.jsonl", "--auto-heal", *options)
 
 
@@ -46,7 +46,7 @@ def test_losses_go_on_as_if_nothing_had_happened(two_lost: DemoRun, undisturbed:
     tasks: Any = undisturbed.outcome["tasks"]
     expected = {task["name"]: task["losses"] for task in tasks}
     lines = two_lost.of_kind("iteration")
-    assert len(lines) == 36
+    assert len(lines) == 24
     for event in lines:
         loss = expected[str(event["source"])][str(event["iteration"])]
         assert event["loss"] == pytest.approx(loss, rel=1e-4)

@@ -1,5 +1,7 @@
 """Small clusters for tests of the core."""
 
+from collections.abc import Mapping
+
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
 from controller.core.state.node import NodeSpec
@@ -28,10 +30,19 @@ def demo_machine(
     num_iterations: int | None = None,
     is_sharded: bool = False,
     makes_copies: bool = True,
+    failure_domains: Mapping[str, str] | None = None,
 ) -> Machine:
     """Return a machine over the demo's tasks and nodes ``n1``.. of two workers."""
     return Machine(
-        [NodeSpec(NodeId(f"n{i}"), f"127.0.0.1:{2200 + i}", 2) for i in range(1, num_nodes + 1)],
+        [
+            NodeSpec(
+                NodeId(f"n{i}"),
+                f"127.0.0.1:{2200 + i}",
+                2,
+                (failure_domains or {}).get(f"n{i}", ""),
+            )
+            for i in range(1, num_nodes + 1)
+        ],
         [
             TaskSpec(
                 task=TaskId(profile.name),

@@ -3,13 +3,14 @@
 A rack, a switch or a spot market takes several nodes at once, but each node is judged on its own.
 Handled one by one, every loss would cost its own plan and its own generation. So the plan waits for
 ``Policy.burst_s`` at most, and only while there is evidence of more to come: another node lost
-contact within the same time, or is silent. A node that is lost after the plan joins the incident
-while that is open.
+contact within the same time, or is silent, or two of its failure domain are lost. A node that is
+lost after the plan joins the incident while that is open.
 
 Nodes that return are gathered for as long, if others are still away: a plan for the first of them
 would be superseded at once, and may have begun another layout. The one writer of ``BurstLog``.
 """
 
+from collections import Counter
 from typing import Final
 
 from controller.core.state.incident import Incident
@@ -124,14 +125,24 @@ def _is_more_to_return(turn: Turn) -> bool:
 
 
 def _is_more_to_come(turn: Turn) -> bool:
+    """Whether another node may be lost too: it is silent, or two of its failure domain are lost."""
     bursts, limit_s = turn.state.bursts, turn.policy.burst_s
+    domains_lost = Counter[str]()
+    domains_in_contact = set[str]()
     for node in turn.state.nodes.values():
         contact = node.contact
+        is_near = abs(contact.lost_contact_at - bursts.lost_contact_at) <= limit_s
         if contact.condition is NodeCondition.UNREACHABLE:
-            if abs(contact.lost_contact_at - bursts.lost_contact_at) <= limit_s:
+            if is_near:
                 return True
+        elif contact.condition is NodeCondition.LOST:
+            domains_lost[node.spec.failure_domain] += is_near
         elif contact.condition is NodeCondition.HEALTHY:
+            domains_in_contact.add(node.spec.failure_domain)
             last_at = contact.last_message_at
             if last_at is not None and _SILENT_S <= turn.at - last_at <= limit_s + _SILENT_S:
                 return True
-    return False
+    return any(
+        domain and count > 1 and domain in domains_in_contact
+        for domain, count in domains_lost.items()
+    )

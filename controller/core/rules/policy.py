@@ -47,7 +47,8 @@ class Policy:
         asks_before_loss: Whether the operator is asked about such a node even with auto-heal.
             Without auto-heal, and while no other node is in contact, the operator is always asked.
         burst_s: Nodes that lose contact within this time are handled as one loss: the plan waits as
-            long at most, while another node is out of contact or silent. 0 plans for each at once.
+            long at most, while another node is out of contact or silent, or part of a failure
+            domain is lost. Nodes that return are gathered too. 0 plans for each at once.
         vanished_after_s: A rank that its node no longer lists counts as gone after this time, if no
             exit was reported.
         look_interval_s: While a generation forms or ends, its ranks are inspected this often. A

@@ -8,6 +8,7 @@ from controller.core.planning.problem import worker_mtbf_s
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from nodeagent.protocol.ids import NodeId
+from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 from tests.fakes.world_queries import A, all_run, newest_incident, only_incident, running_world
 
@@ -56,6 +57,22 @@ def test_without_a_window_each_loss_has_its_own_plan() -> None:
     incidents = world.machine.state.incidents.all
     assert [incident.cause.nodes for incident in incidents] == [("n1",), ("n3",)]
     assert len(world.machine.state.plans.all) == 2
+
+
+@pytest.mark.parametrize(("rack", "wait_s"), [(("n1", "n2"), 0.0), (("n1", "n2", "n3"), 2.0)])
+def test_after_two_nodes_of_a_failure_domain_the_plan_waits_for_its_third(
+    rack: tuple[str, ...], wait_s: float
+) -> None:
+    planned_at = []
+    for burst_s in (0.0, 2.0):
+        policy, domains = replace(POLICY, burst_s=burst_s), dict.fromkeys(rack, "rack-1")
+        machine = demo_machine(num_nodes=6, policy=policy, failure_domains=domains)
+        world = World(machine, num_iterations=10**6)
+        world.run(4.0)
+        lose(world, "n1", "n2")
+        resolve(world)
+        planned_at.append(machine.state.plans.all[-1].created_at)
+    assert planned_at[1] - planned_at[0] == pytest.approx(wait_s, abs=0.1)
 
 
 def test_a_single_loss_waits_for_nothing() -> None:
