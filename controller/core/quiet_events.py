@@ -10,10 +10,10 @@ In checked machines the sweeps run all the same, and must emit nothing.
 
 from typing import Final
 
-from controller.core.events import Event, Observed
+from controller.core.events import Event, EventBody, Observed, PeerProbed, StopCarriedOut
 from controller.core.lifecycle.parking import awaits_ranks
 from controller.core.lifecycle.spares import awaits_spares
-from controller.core.state.phases import InvariantViolationError, TaskPhase
+from controller.core.state.phases import InvariantViolationError, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.sweeps import num_finished, run_sweeps
@@ -57,8 +57,10 @@ class SweepPass:
 def is_quiet(turn: Turn, event: Event) -> bool:
     """Return whether an event that was taken in changed nothing that a sweep looks at."""
     body = event.body
-    if not isinstance(body, Observed) or turn.plan_requests:
+    if turn.plan_requests:
         return False
+    if not isinstance(body, Observed):
+        return _is_quiet_answer(turn, body)
     if turn.is_repetition:
         return True
     report = body.observation
@@ -83,6 +85,14 @@ def is_quiet(turn: Turn, event: Event) -> bool:
             # The first report of a setting that does not recover in process changes what can be.
             is_one_of_many = False
     return is_one_of_many
+
+
+def _is_quiet_answer(turn: Turn, body: EventBody) -> bool:
+    """Return whether an answer about a node is kept only, for a judgement that is still open."""
+    if isinstance(body, PeerProbed):
+        return turn.state.nodes[body.node].contact.condition is not NodeCondition.LOST
+    # Only inventories look at the nodes that have carried a stop out.
+    return isinstance(body, StopCarriedOut) and body.task in turn.state.tasks
 
 
 def _is_one_of_many(turn: Turn, task: TaskState, halted: RankHalted) -> bool:

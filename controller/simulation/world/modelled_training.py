@@ -113,12 +113,14 @@ class ModelledTraining:
                     **rank_fields(run, number), pid=self._num_pids, warm=True, start_s=0.1
                 )
                 self._site.observe(worker.node, started)
-        iteration = run.iteration
+        task, generation, iteration = run.start.task, run.start.generation, run.iteration
         for number, worker in list(run.alive.items()):
             if not run.is_in("forming"):
                 return
             joined = RankJoined(
-                **rank_fields(run, number),
+                task=task,
+                generation=generation,
+                global_rank=number,
                 iteration=iteration,
                 source=source,
                 form_s=0.0,
@@ -204,9 +206,13 @@ class ModelledTraining:
         # Nodes with ranks report by their ranks; only nodes without ranks answer the order itself.
         for node in sorted(nodes_asked - {worker.node for worker in run.alive.values()}):
             self._site.post_if_up(node, HaltCarriedOut(node, run.start.task, run.start.generation))
+        task, generation = run.start.task, run.start.generation
         for number, worker in list(run.alive.items()):
             if worker.node in nodes_asked and number in run.alive and run.stage == "parked":
-                halted = RankHalted(**rank_fields(run, number), position=run.position(number))
+                position = run.position(number)
+                halted = RankHalted(
+                    task=task, generation=generation, global_rank=number, position=position
+                )
                 self._site.observe(worker.node, halted)
         if (
             run.is_in("parked")
