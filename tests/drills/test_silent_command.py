@@ -12,7 +12,12 @@ import pytest
 from tests.fakes.demo_runs import command, events_of
 from tests.fakes.polling import wait_until
 
-pytestmark = [pytest.mark.drill, pytest.mark.ssh, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.drill,
+    pytest.mark.ssh,
+    pytest.mark.thorough,
+    pytest.mark.timeout(120),
+]
 
 LIMIT_S = 60.0
 SETTINGS = """\
