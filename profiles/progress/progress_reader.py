@@ -1,4 +1,4 @@
-"""Reads the progress of one process from the lines of its log, whatever program it is.
+"""Reads the progress of one process, of any program, from the lines of its log.
 
 Lines of Megatron-LM (``profiles.iteration_line``) come first, then those of ``known_patterns``. The
 first program whose lines are found is the log's: two libraries that count the same steps would

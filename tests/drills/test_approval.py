@@ -130,7 +130,6 @@ def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_
         assert task.phase == "running"
 
 
-@pytest.mark.thorough  # more than a minute
 def test_the_mate_of_a_lost_rank_waits_for_the_plan_and_trains_on_in_its_process(
     short_tmp: Path, tmp_path: Path
 ) -> None:

@@ -121,33 +121,28 @@ def undisturbed(program: Program) -> dict[int, float]:
     return {each.iteration: each.loss or 0.0 for each in found if each is not None}
 
 
-@pytest.mark.parametrize(
-    "programs",
-    [PROGRAMS[:1], pytest.param(PROGRAMS[1:], marks=pytest.mark.thorough)],
-    ids=["nanogpt", "libraries"],
-)
 def test_each_program_goes_on_from_its_own_checkpoint_after_a_kill(
-    short_tmp: Path, tmp_path: Path, programs: list[Program]
+    short_tmp: Path, tmp_path: Path
 ) -> None:
     tasks = tmp_path / "tasks.toml"
-    tasks.write_text("\n".join(program.table() for program in programs))
+    tasks.write_text("\n".join(program.table() for program in PROGRAMS))
     drills = [
         word
-        for program in programs
+        for program in PROGRAMS
         for word in ("--drill", f"kill-rank@{KILL_AT}:task={program.task}")
     ]
     run = run_demo(
         short_tmp, tmp_path / "events.jsonl", "--auto-heal", "--tasks", str(tasks), "--nodes", "1",
-        "--workers-per-node", str(2 * len(programs)), "--iterations", str(END_OF_SHORT_RUN), *drills,
+        "--workers-per-node", str(2 * len(PROGRAMS)), "--iterations", str(END_OF_SHORT_RUN), *drills,
         limit_s=LIMIT_S,
     )  # fmt: skip
     assert run.code == 0, run.stderr
-    assert {incident["task"] for incident in run.incidents} == {each.task for each in programs}
+    assert {incident["task"] for incident in run.incidents} == {each.task for each in PROGRAMS}
     for incident in run.incidents:
         assert (incident["status"], incident["action"], incident["state"]) == (
             "exited_abnormally", "restart", "resolved",
         )  # fmt: skip
-    for program in programs:
+    for program in PROGRAMS:
         check_that_it_goes_on(run, program, 2, END_OF_SHORT_RUN)
 
 

@@ -15,7 +15,6 @@ from tests.fakes.polling import wait_until
 pytestmark = [
     pytest.mark.drill,
     pytest.mark.ssh,
-    pytest.mark.thorough,
     pytest.mark.timeout(120),
 ]
 

@@ -362,11 +362,7 @@ def newest_copies_kept(resume: Resume, _: Layout) -> Resume:
         pytest.param(seeing(silent_about_shards), id="shards are where they belong"),
         pytest.param(told(shards_from_anybody), id="shards come from anybody"),
         pytest.param(told(no_copies_kept), id="copies are not kept"),
-        pytest.param(
-            told(newest_copies_kept),
-            id="copies of one iteration only are kept",
-            marks=pytest.mark.thorough,  # a minute
-        ),
+        pytest.param(told(newest_copies_kept), id="copies of one iteration only are kept"),
     ],
 )
 def test_the_model_finds_a_broken_rule(broken: Decide) -> None:

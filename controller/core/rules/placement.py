@@ -15,7 +15,7 @@ the answer is proven. ``controller.core.rules.packing.slot_assignment`` picks wo
 ranks. Equal inputs give equal placements.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -95,13 +95,7 @@ def place(
     if reason := _shortage(layouts, nodes.rooms):
         return Unplaceable(reason)
     tasks = sorted(layouts)
-    if all(
-        (layouts_before or {}).get(task) == layouts[task]
-        and len(current.get(task, ())) == layouts[task].num_workers
-        and _is_whole(current[task], layouts[task].tp)
-        for task in tasks
-    ) and nodes.has_all([worker for task in tasks for worker in current[task]]):
-        # Every rank stays, and no group is missing: nothing is left to choose.
+    if nodes.can_keep(layouts, layouts_before or {}, current):
         return {task: current[task] for task in tasks}
     held = nodes.held_slots({task: current.get(task, ()) for task in tasks})
     befores = {
@@ -112,18 +106,14 @@ def place(
         return filled
     slots_by_task = [TaskSlots(layouts[task], befores[task], held[task]) for task in tasks]
     kinds = [slots.kinds() for slots in slots_by_task]
-    packing = pack(
-        [kind for each in kinds for kind in each], DomainSite(nodes.rooms, nodes.domains)
-    )
+    all_kinds = [kind for each in kinds for kind in each]
+    packing = pack(all_kinds, DomainSite(nodes.rooms, nodes.domains))
     if isinstance(packing, NoPacking):
         groups = ", ".join(f"{task} {layout}" for task, layout in sorted(layouts.items()))
-        verdict = (
-            "do not fit into the nodes"
-            if packing.is_proven
-            else "were not placed within the search limit"
-        )
+        unproven = "were not placed within the search limit"
+        verdict = "do not fit into the nodes" if packing.is_proven else unproven
         return Unplaceable(f"the tensor-parallel groups {verdict}: {groups}")
-    holding = {v for each in kinds for kind in each for v in kind.stays}
+    holding = {v for kind in all_kinds for v in kind.stays}
     flat = iter(_in_order(packing.groups, holding, nodes))
     rows = [
         slots.rows([next(flat) for _ in each])
@@ -267,17 +257,26 @@ class _Nodes:
         self.rooms = [count - len(self._blocked.get(v, ())) for v, count in enumerate(self._counts)]
         number: dict[str, int] = {}
         self.domains = [number.setdefault(domains.get(n, ""), len(number)) for n in self._names]
-        self._num_sharing = [0] * len(number)
-        for domain in self.domains:
-            self._num_sharing[domain] += 1
+        self._num_sharing = Counter(self.domains)
 
     def shared_domain(self, v: int) -> int:
         """Return the domain of a node; -1 if no other node shares it."""
         return self.domains[v] if self._num_sharing[self.domains[v]] > 1 else -1
 
-    def has_all(self, workers: Sequence[Worker]) -> bool:
-        """Return whether all workers are different ones, and usable."""
+    def can_keep(
+        self,
+        layouts: Mapping[TaskId, Layout],
+        layouts_before: Mapping[TaskId, Layout],
+        current: Mapping[TaskId, Placement],
+    ) -> bool:
+        """Return whether every rank can stay and no group is missing: nothing is left to choose."""
         number, counts = self._number, self._counts
+        for task, layout in layouts.items():
+            held = current.get(task, ())
+            is_same = layouts_before.get(task) == layout and len(held) == layout.num_workers
+            if not (is_same and _is_whole(held, layout.tp)):
+                return False
+        workers = [worker for task in layouts for worker in current[task]]
         return (
             all(node in number and slot < counts[number[node]] for node, slot in workers)
             and len(set(workers)) == len(workers)

@@ -2,8 +2,8 @@
 
 Megatron builds indices on rank 0, meets all ranks in a barrier, and reads the indices on the other
 ranks. A replacement builds its loop alone: it may not be rank 0, and no peer comes to the barrier.
-So inside the block one process of each index directory builds, whatever its rank, and the others
-wait for its done-mark (``index_directory``). The barrier does nothing once the indices are whole.
+So one process of each index directory builds, of any rank. The others wait for its done-mark
+(``index_directory``). Once the indices are whole, the barrier does nothing.
 """
 
 import contextlib

@@ -153,7 +153,7 @@ class IndexDirectory:
 
 
 def _has_locked(file: int) -> bool:
-    """Take the lock and write down who holds it, unless another process holds it."""
+    """Take the lock and write who holds it; return False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""One process builds the indices of a directory, and the others wait until they are whole."""
+"""One process builds the indices of a directory; the others wait for its done-mark."""
 
 import multiprocessing
 import os
