@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -352,25 +352,26 @@ def newest_copies_kept(resume: Resume, _: Layout) -> Resume:
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "soon"),
     [
-        pytest.param(seeing(not_torn), id="torn sums are kept"),
-        pytest.param(seeing(silent), id="votes are forgotten"),
-        pytest.param(seeing(as_if_voted), id="commits without a vote"),
-        pytest.param(seeing(reduced_whatever_others_have), id="reduced buckets are made up"),
-        pytest.param(told(buckets_from_anybody), id="buckets come from anybody"),
-        pytest.param(seeing(silent_about_shards), id="shards are where they belong"),
-        pytest.param(told(shards_from_anybody), id="shards come from anybody"),
-        pytest.param(told(no_copies_kept), id="copies are not kept"),
-        pytest.param(told(newest_copies_kept), id="copies of one iteration only are kept"),
+        pytest.param(seeing(not_torn), 11, id="torn sums are kept"),
+        pytest.param(seeing(silent), 1, id="votes are forgotten"),
+        pytest.param(seeing(as_if_voted), 3, id="commits without a vote"),
+        pytest.param(seeing(reduced_whatever_others_have), 0, id="reduced buckets are made up"),
+        pytest.param(told(buckets_from_anybody), 3, id="buckets come from anybody"),
+        pytest.param(seeing(silent_about_shards), 1, id="shards are where they belong"),
+        pytest.param(told(shards_from_anybody), 0, id="shards come from anybody"),
+        pytest.param(told(no_copies_kept), 0, id="copies are not kept"),
+        pytest.param(told(newest_copies_kept), 8, id="copies of one iteration only are kept"),
     ],
 )
-def test_the_model_finds_a_broken_rule(broken: Decide) -> None:
+def test_the_model_finds_a_broken_rule(broken: Decide, soon: int) -> None:
+    """``soon`` is a seed with which it is found in a second; with others it may take a minute."""
+
+    @seed(soon)
     class Broken(RegroupMachine):
         decide = staticmethod(broken)
 
-    found = settings(
-        SETTINGS, max_examples=2000, phases=[Phase.generate], database=None, derandomize=True
-    )
+    found = settings(SETTINGS, max_examples=2000, phases=[Phase.generate], database=None)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Broken, settings=found)
