@@ -22,6 +22,7 @@ from controller.core.machine import Machine
 from controller.core.state.cluster import ClusterState
 from controller.fleet.node_link import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
+from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher
 from controller.server.controller_config import ControllerConfig
 from controller.server.precomputed_plans import PrecomputedPlans
@@ -34,6 +35,7 @@ from controller.store.run_file import save_spec
 from nodeagent.protocol.ids import NodeId
 
 _LOG: Final = logging.getLogger(__name__)
+_PAUSE_TEXT: Final = "which is not held against any node"
 
 
 class Controller:
@@ -71,7 +73,13 @@ class Controller:
         )  # fmt: skip
         save_spec(spec_of(machine), journal.parent)
         self._journal = Journal(journal)
-        self._runtime = Runtime(machine, self._journal, clock, config.programs, replayed=replayed)
+        self._clock = LoopClock(
+            clock,
+            lambda paused_s: note("controller", f"stood still for {paused_s:.1f} s, {_PAUSE_TEXT}"),
+        )
+        self._runtime = Runtime(
+            machine, self._journal, self._clock, config.programs, replayed=replayed
+        )
         self.precomputed_plans = PrecomputedPlans(
             machine, self._runtime.has_news, lambda text: note("planner", text)
         )
@@ -83,7 +91,7 @@ class Controller:
             config.addresses,
             Identity(started.run_id, started.term),
             _Listener(self._runtime.post, note),
-            clock,
+            self._clock,
             self._rendezvous_files,
             replayed.last_seqs,
         )
@@ -106,6 +114,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 dependencies = RuntimeDependencies(self.fleet, publisher, drills, self._tables)
+                group.create_task(self._clock.run())
                 group.create_task(self._runtime.run(dependencies))
                 group.create_task(self._tables.run())
                 group.create_task(self.fleet.run())

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from controller.clock import Clock
 from controller.core.events import Event, EventBody, Observed, TimerFired
 from controller.core.instructions import (
     Announce,
@@ -30,6 +29,7 @@ from controller.core.instructions import (
 )
 from controller.core.machine import Machine
 from controller.core.timers import Timer
+from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Fleet, Publisher, Tables
 from controller.server.rank_launches import (
     Backend,
@@ -44,6 +44,7 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
 
 _LOG: Final = logging.getLogger(__name__)
+_LEAST_PAUSE_S: Final = 0.05
 _LOGGED_ELSEWHERE: Final = (Announce, AnswerRequest, SetTimer)
 _FREQUENT: Final = (InspectRanks, RecordIterations)
 """Instructions that are logged at ``debug``."""
@@ -66,7 +67,7 @@ class Runtime:
         self,
         machine: Machine,
         journal: Journal,
-        clock: Clock,
+        clock: LoopClock,
         programs: Mapping[TaskId, TaskProgram],
         backend: Backend = "gloo",
         replayed: ReplayedRun | None = None,
@@ -161,10 +162,17 @@ class Runtime:
         if timer in self._timers:
             self._timers[timer].cancel()
         _LOG.debug("timer set: timer=%s after_s=%.3f", timer, after_s)
+        due_s = self._clock.awake_s() + after_s
         loop = asyncio.get_running_loop()
-        self._timers[timer] = loop.call_later(after_s, self._fire, timer)
+        self._timers[timer] = loop.call_later(after_s, self._fire, timer, due_s)
 
-    def _fire(self, timer: Timer) -> None:
+    def _fire(self, timer: Timer, due_s: float) -> None:
+        left_s = due_s - self._clock.awake_s()
+        if left_s > _LEAST_PAUSE_S:
+            # This process stood still. What came meanwhile is read before anybody is judged.
+            loop = asyncio.get_running_loop()
+            self._timers[timer] = loop.call_later(left_s, self._fire, timer, due_s)
+            return
         del self._timers[timer]
         _LOG.debug("timer fired: timer=%s", timer)
         self.post(TimerFired(timer))

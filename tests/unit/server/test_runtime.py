@@ -1,6 +1,7 @@
 """The runtime: events in one order, each in the journal before an instruction follows from it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from controller.core.timers import JudgeNode, SettleIncident, Timer
+from controller.loop_clock import LoopClock
 from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
@@ -95,15 +97,20 @@ class Harness:
         self.path = path
         self.ports = Ports()
         self.journal = Journal(path)
-        self.runtime = Runtime(machine, self.journal, Ticks(), TRAINING)
+        self.clock = LoopClock(Ticks())
+        self.runtime = Runtime(machine, self.journal, self.clock, TRAINING)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Harness"]:
         dependencies = RuntimeDependencies(self.ports, self.ports, self.ports, self.ports)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-            task = group.create_task(self.runtime.run(dependencies))
+            tasks = [
+                group.create_task(self.clock.run()),
+                group.create_task(self.runtime.run(dependencies)),
+            ]
             yield self
-            task.cancel()
+            for task in tasks:
+                task.cancel()
         self.journal.close()
 
     async def handled(self, count: int) -> None:
@@ -188,7 +195,7 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
     journal = Journal(tmp_path / "journal.jsonl")
     journal.close()
     ports = Ports()
-    runtime = Runtime(machine, journal, Ticks(), TRAINING)
+    runtime = Runtime(machine, journal, LoopClock(Ticks()), TRAINING)
     runtime.post(report(1))
     with pytest.raises(ValueError, match="closed file"):
         await runtime.run(RuntimeDependencies(ports, ports, ports, ports))
@@ -329,6 +336,19 @@ async def test_setting_an_equal_timer_moves_it(
     assert timers == [moved, last]
 
 
+async def test_a_timer_does_not_count_a_pause_of_the_controller(
+    harness: Harness, machine: Scripted
+) -> None:
+    """What came meanwhile is taken in first: a report may make the timer meaningless."""
+    timer = JudgeNode(N1)
+    machine.script = lambda event: [SetTimer(1, timer, 0.3)] if event.number == 1 else []
+    await harness.post(REQUEST)
+    time.sleep(0.8)  # noqa: ASYNC251 - the loop is to be held up
+    asyncio.get_running_loop().call_later(0.02, harness.runtime.post, report(1))
+    await harness.handled(3)
+    assert [event.body for event in machine.events[1:]] == [report(1), TimerFired(timer)]
+
+
 async def test_timers_end_with_the_runtime(tmp_path: Path, machine: Scripted) -> None:
     posted: list[EventBody] = []
 
@@ -338,7 +358,7 @@ async def test_timers_end_with_the_runtime(tmp_path: Path, machine: Scripted) ->
             super().post(body)
 
     harness = Harness(tmp_path / "journal.jsonl", machine)
-    harness.runtime = Noting(machine, harness.journal, Ticks(), TRAINING)
+    harness.runtime = Noting(machine, harness.journal, harness.clock, TRAINING)
     machine.script = lambda _event: [SetTimer(1, JudgeNode(N1), 0.01)]
     async with harness.running():
         await harness.post(REQUEST)
