@@ -1,6 +1,7 @@
 """The runtime: events in one order, each in the journal before an instruction follows from it."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -149,13 +150,60 @@ def report(seq: int) -> Observed:
     return Observed(N1, seq, 0.5, started)
 
 
-async def test_an_event_is_in_the_journal_before_the_machine_hears_of_it(
-    harness: Harness, machine: Scripted
+async def test_a_loss_of_power_loses_nothing_that_anybody_has_heard_of(
+    tmp_path: Path, machine: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[bool] = []
-    machine.on_event = lambda event: seen.append(harness.journaled[-1] == event)
-    await harness.post(REQUEST, report(1), TimerFired(JudgeNode(N1)))
-    assert seen == [True, True, True]
+    """The disk keeps what was synced, and nothing else, at each call of a port."""
+    disk = tmp_path / "disk.jsonl"
+    real = os.fdatasync
+    num_commits = 0
+
+    def sync(descriptor: int) -> None:
+        nonlocal num_commits
+        num_commits += 1
+        disk.write_bytes(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+    known: list[int] = []
+
+    class Hearing(Ports):
+        def _note(self, name: str, *arguments: object) -> None:
+            super()._note(name, *arguments)
+            if name != "state_changed":
+                known.append(len(list(read_journal(disk))) - len(self.named("state_changed")))
+
+    harness.ports = Hearing()
+    machine.script = lambda event: [
+        Announce(event.number, "info", "note", "n1", "text"),
+        ProbeNode(event.number, N1, (N2,)),
+        AnswerRequest(event.number, "r1", is_ok=True, code="ok", message=""),
+    ]
+    async with harness.running():
+        await harness.post(*(report(number) for number in range(1, 31)))
+        await harness.post(REQUEST)
+    assert len(known) == 30 * 4 + 3
+    assert min(known) >= 1, "the event itself is on the disk"
+    assert num_commits < 31, "events that wait are committed together"
+    assert list(read_journal(disk)) == machine.events
+
+
+async def test_what_waits_long_is_committed_in_parts(tmp_path: Path, machine: Scripted) -> None:
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+    machine.on_event = lambda _event: time.sleep(0.004)
+    sizes: list[int] = []
+
+    class Counting(Ports):
+        def publish(self, at: float, announcement: Announce) -> None:
+            sizes.append(len(machine.events) - len(sizes))
+            super().publish(at, announcement)
+
+    harness.ports = Counting()
+    machine.script = lambda event: [Announce(event.number, "info", "note", "n1", "text")]
+    async with harness.running():
+        await harness.post(*(report(number) for number in range(1, 41)))
+    assert max(sizes) <= 10, "nobody waits for the fortieth event"
 
 
 async def test_events_are_numbered_without_gaps_in_the_order_they_came(
@@ -169,24 +217,6 @@ async def test_events_are_numbered_without_gaps_in_the_order_they_came(
     times = [event.at for event in machine.events]
     assert times == sorted(times)
     assert harness.journaled == machine.events
-
-
-async def test_a_report_is_acknowledged_once_it_is_in_the_journal(
-    tmp_path: Path, machine: Scripted
-) -> None:
-    harness = Harness(tmp_path / "journal.jsonl", machine)
-    in_journal: list[int] = []
-
-    class Acknowledging(Ports):
-        def acknowledge(self, node: NodeId, seq: int) -> None:
-            super().acknowledge(node, seq)
-            in_journal.append(len(harness.journaled))
-
-    harness.ports = Acknowledging()
-    async with harness.running():
-        await harness.post(REQUEST, report(1), report(2))
-    assert harness.ports.named("acknowledge") == [(N1, 1), (N1, 2)]
-    assert in_journal == [2, 3]
 
 
 async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowledged(
