@@ -253,11 +253,11 @@ async def test_a_long_log_is_read_in_parts_between_which_the_loop_goes_on(
     """The clock leaps, so that each look takes the lines of one part only."""
     numbers = range(1, 101)
     lines = [f" iteration {number}/100 | lm loss: 1.0 |{between}" for number in numbers]
-    num_turns = 0
+    num_turns, done = 0, asyncio.Event()
 
     async def count_turns() -> None:
         nonlocal num_turns
-        while True:
+        while not done.is_set():
             await asyncio.sleep(0)
             num_turns += 1
 
@@ -266,8 +266,8 @@ async def test_a_long_log_is_read_in_parts_between_which_the_loop_goes_on(
             watch = Watch(tmp_path, group)
             watch.write_command(sleeper.pid)
             (watch.files.directory / f"{STEM}.log").write_text("".join(lines))
-            counter = group.create_task(count_turns())
-            watch.on_drain = counter.cancel
+            group.create_task(count_turns())
+            watch.on_drain = done.set
             watch.ranks.adopt_all()
             turns_before = num_turns
             while len(watch.reports()) < 101:  # noqa: ASYNC110 - with ``rank_started``
