@@ -18,7 +18,7 @@ _TICK_S: Final = 0.1
 _LONGEST_S: Final = 2 * _TICK_S
 """Of the time between two ticks no more is counted. Less is the usual delay of a busy loop."""
 _TOLD_S: Final = 1.0
-"""Operators are told about pauses of this length."""
+"""A pause of this length is announced."""
 _NUM_ROUNDS: Final = 3
 """A round to read the sockets, one to decrypt, one for the task that waits for the message."""
 

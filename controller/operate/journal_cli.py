@@ -182,9 +182,9 @@ def _repair(path: Path, *, is_done: bool) -> int:
             account = _account(path)
         except JournalError as error:
             sys.stdout.write(
-                f"{error}\n--yes cuts this line and all after it off, and keeps them beside the"
-                " journal. A controller then takes over from the events before it; the nodes tell it"
-                " what happened since.\n"
+                f"{error}\n--yes cuts off this line and all after it, and keeps them in a file beside"
+                " the journal. A controller then takes over from the events before it. It asks the nodes"
+                " which ranks live there; reports in the part that was cut off do not come again.\n"
             )
             return 1
         sys.stdout.write(f"{path}: whole: {account.num_events} events; nothing to repair\n")

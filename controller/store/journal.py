@@ -5,7 +5,7 @@ the CRC-32 of what is before it: a changed digit is found, not replayed.
 
 ``append`` writes, and ``commit`` waits until the disk has what was written. Nothing that follows
 from an event leaves the controller before its commit. So if a crash, or a loss of power, cut the
-file off, nobody has heard of the events that are missing (``controller.store.line_files``).
+file off, nothing has followed from the events that are missing (``controller.store.line_files``).
 """
 
 import asyncio
@@ -141,7 +141,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     """A line of the journal that holds an event.
 
     Attributes:
@@ -171,7 +171,7 @@ def read_journal(path: Path) -> Iterator[Event]:
     return (record.event for record in read_records(path))
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: Path) -> Iterator[JournalRecord]:
     """Yield the records in ``path``. An incomplete last line is dropped.
 
     Raises:
@@ -191,7 +191,7 @@ def read_records(path: Path) -> Iterator[Record]:
             _LOG.error("journal line is damaged: path=%s line=%d reason=%s", path, number, reason)
             text = f"{path}, line {number}: {reason}"
             raise DamagedLineError(text, number, end - len(line) - 1) from error
-        yield Record(number, end, line, event)
+        yield JournalRecord(number, end, line, event)
 
 
 def _decode_next(line: bytes, num_events: int) -> Event:

@@ -24,7 +24,7 @@ class RunLockedError(Exception):
     """Another process holds the lock. The text is one line and names it."""
 
 
-class Holder(BaseModel):
+class LockHolder(BaseModel):
     """Who holds the lock.
 
     Attributes:
@@ -57,7 +57,7 @@ class RunLock:
         # Not truncated when it is opened: it holds the name of the present holder.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        self.holder = Holder(
+        self.holder = LockHolder(
             host=socket.gethostname(),
             pid=os.getpid(),
             instance=secrets.token_hex(8),
@@ -84,7 +84,7 @@ class RunLock:
 def _sentence(text: bytes) -> str:
     """Return who holds the lock, and what to do."""
     try:
-        holder = Holder.model_validate_json(text)
+        holder = LockHolder.model_validate_json(text)
     except ValidationError:  # it has just been taken
         return "another controller acts on this run; stop it first"
     return (

@@ -150,7 +150,7 @@ def report(seq: int) -> Observed:
     return Observed(N1, seq, 0.5, started)
 
 
-async def test_a_loss_of_power_loses_nothing_that_anybody_has_heard_of(
+async def test_a_loss_of_power_loses_nothing_from_which_something_followed(
     tmp_path: Path, machine: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk keeps what was synced, and nothing else, at each call of a port."""

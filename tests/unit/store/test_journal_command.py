@@ -80,7 +80,7 @@ def test_damage_is_named_and_cut_off_if_that_is_wanted(
         )
         assert text.endswith(f"`unicron journal repair {run}` says what can be saved\n")
     assert main(["journal", "repair", str(run)]) == 1
-    assert "--yes cuts this line and all after it off" in capsys.readouterr().out
+    assert "--yes cuts off this line and all after it" in capsys.readouterr().out
     assert path.read_bytes() == whole
     assert main(["journal", "repair", str(run), "--yes"]) == 0
     kept = run / f"journal.jsonl.from-line-{line}"
