@@ -52,6 +52,12 @@ def _drill() -> _Parts:
     return _Parts(options.add_arguments, command.run)
 
 
+def _journal() -> _Parts:
+    from controller.operate import journal_cli
+
+    return _Parts(journal_cli.add_arguments, journal_cli.run)
+
+
 def _plan() -> _Parts:
     from controller.plan import plan_cli
 
@@ -110,6 +116,13 @@ _COMMANDS = (
         "A drill injects one fault into a local cluster. `list` explains every drill; `matrix` runs the"
         " drills and compares each diagnosis and recovery with the expected one.",
         _drill,
+    ),
+    _Command(
+        "journal",
+        "check, count, export or repair a controller's journal",
+        "Read the journal of a controller, also while the controller runs: check that every line is whole,"
+        " count its events, or print them. A damaged end is cut off only by `repair`.",
+        _journal,
     ),
     _Command(
         "plan",

@@ -33,6 +33,7 @@ from controller.core.events import (
 )
 from controller.core.incidents.cures import settle, take_hangs
 from controller.core.incidents.evidence_intake import take_evidence
+from controller.core.incidents.holding import try_again
 from controller.core.instructions import Instruction
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
 from controller.core.lifecycle.parking import (
@@ -78,6 +79,7 @@ from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
     HaltOverdue,
+    HeldRetryDue,
     InspectionDue,
     InspectionOverdue,
     IterationOverdue,
@@ -316,6 +318,8 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
             wake_replica_peers(turn, task)
         case SparesOverdue():
             end_wait_for_spares(task)
+        case HeldRetryDue():
+            try_again(turn, task)
         case IterationOverdue() | InspectionOverdue():
             take_timer(turn, task, timer)
         case CapacityOverdue():
@@ -336,12 +340,8 @@ def _hasten(turn: Turn, task: TaskState) -> None:
 
 
 def _evidence(turn: Turn, task: TaskState, kind: EvidenceKind, summary: str) -> Evidence:
+    name = task.spec.task
     return Evidence(
-        kind=kind,
-        at=turn.at,
-        observed_at=turn.at,
-        node=None,
-        task=task.spec.task,
-        global_rank=None,
+        kind, at=turn.at, observed_at=turn.at, node=None, task=name, global_rank=None,
         summary=summary,
-    )
+    )  # fmt: skip

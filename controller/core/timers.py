@@ -92,6 +92,15 @@ class CapacityOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldRetryDue:
+    """A task that was handed to the operator is to be tried again, if it still is held."""
+
+    task: TaskId
+    generation: Generation
+    kind: Literal["held_retry_due"] = "held_retry_due"
+
+
+@dataclass(frozen=True, slots=True)
 class SparesOverdue:
     """The spares by which a task is to grow are overdue."""
 
@@ -146,6 +155,7 @@ TaskTimer = (
     | InspectionOverdue
     | CapacityOverdue
     | SparesOverdue
+    | HeldRetryDue
     | CommandLives
 )
 """Timers of one generation of a task."""

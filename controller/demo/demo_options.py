@@ -290,7 +290,8 @@ def _check_each(arguments: argparse.Namespace) -> None:
 
 def _policy(arguments: argparse.Namespace) -> Policy:
     if arguments.settings is None:
-        return Policy(is_auto_heal=arguments.auto_heal)
+        # A demo ends when nothing heals any more. It waits for no further try of a held task.
+        return Policy(is_auto_heal=arguments.auto_heal, held_retries=0)
     return load_policy(arguments.settings, is_auto_heal=arguments.auto_heal or None)
 
 

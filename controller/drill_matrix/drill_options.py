@@ -118,7 +118,7 @@ def cluster_options(sshd: ServerChoice = "auto", network: NetworkChoice = "auto"
         num_iterations=None,
         is_headless=True,
         is_json=False,
-        policy=Policy(is_auto_heal=True),
+        policy=Policy(is_auto_heal=True, held_retries=0),
         drills=[],
         base_port=None,
         sshd=sshd,

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 import asyncssh
 from pydantic import BaseModel, TypeAdapter
 
-from controller.clock import Clock
 from controller.core.events import (
     ContactLost,
     EventBody,
@@ -34,6 +33,7 @@ from controller.fleet.errors import (
     translated,
 )
 from controller.fleet.open_commands import OpenCommands, Subject
+from controller.loop_clock import LoopClock
 from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
@@ -55,7 +55,6 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
 _LOG: Final = logging.getLogger(__name__)
 _SILENCE_LIMIT_S: Final = 2.0
-_OWN_PAUSE_S: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 _CONNECT_LIMIT_S: Final = 10.0
 _FIRST_BACKOFF_S: Final = 0.2
@@ -100,7 +99,7 @@ class NodeLink:
         bundle: Bundle,
         identity: Identity,
         listener: Listener,
-        clock: Clock,
+        clock: LoopClock,
         last_seq: int = 0,
     ) -> None:
         self.address = address
@@ -217,16 +216,19 @@ class NodeLink:
 
         Raises:
             TimeoutError: The agent was silent for too long. A pause of this process itself does not
-                count: it was frozen, or the machine slept.
+                count, and what came meanwhile is read first.
         """
+        silent_from = self._clock.awake_s()
         while True:
-            asked_at = self._clock.now()
+            left_s = _SILENCE_LIMIT_S - (self._clock.awake_s() - silent_from)
             try:
-                async with asyncio.timeout(_SILENCE_LIMIT_S):
+                # With no time left, this returns what has been read already, or raises.
+                async with asyncio.timeout(max(0.0, left_s)):
                     return await reader.read(_READ_BYTES)
             except TimeoutError:
-                if self._clock.now() - asked_at < _SILENCE_LIMIT_S + _OWN_PAUSE_S:
+                if left_s <= 0:
                     raise
+                await self._clock.catch_up()
 
     def _take(self, message: FromAgent) -> None:
         node = self.address.node

@@ -7,7 +7,6 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from controller.clock import Clock
 from controller.core.events import EventBody
 from controller.core.instructions import ProbeNode
 from controller.fleet.address import NodeAddress
@@ -15,6 +14,7 @@ from controller.fleet.bundle import build_bundle
 from controller.fleet.node_link import Identity, Listener, NodeLink
 from controller.fleet.open_commands import ProbeSubject, RankSubject
 from controller.fleet.rendezvous_tables import RendezvousTables
+from controller.loop_clock import LoopClock
 from controller.ports import CallKeeper, Fleet
 from nodeagent.protocol import messages
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
@@ -50,7 +50,7 @@ class SshFleet(Fleet, Listener):
         addresses: Sequence[NodeAddress],
         identity: Identity,
         listener: FleetListener,
-        clock: Clock,
+        clock: LoopClock,
         keeper: CallKeeper,
         last_seqs: Mapping[NodeId, int] | None = None,
     ) -> None:

@@ -6,6 +6,7 @@ Training is not disturbed.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from controller.core.machine import Machine
 from controller.core.state.cluster import ClusterState
 from controller.fleet.node_link import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
+from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher
 from controller.server.controller_config import ControllerConfig
 from controller.server.precomputed_plans import PrecomputedPlans
@@ -31,9 +33,11 @@ from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
 from controller.store.replay import ReplayedRun, fingerprint, replay
 from controller.store.run_file import save_spec
+from controller.store.run_lock import RunLock
 from nodeagent.protocol.ids import NodeId
 
 _LOG: Final = logging.getLogger(__name__)
+_PAUSE_TEXT: Final = "which is not held against any node"
 
 
 class Controller:
@@ -51,6 +55,7 @@ class Controller:
         JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does
             not begin with the start of a controller.
         ValueError: The tasks do not fit the nodes.
+        RunLockedError: Another controller acts on this run.
         OSError: The journal or the run file can't be written.
     """
 
@@ -61,36 +66,50 @@ class Controller:
         clock: SystemClock,
         note: Callable[[str, str], None],
     ) -> None:
-        machine = Machine(config.node_specs(), config.tasks, config.policy)
-        replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
-        started = _beginning(machine, clock, replayed)
-        clock.continue_from(started.started_wall_s, replayed.at)
-        _LOG.info(
-            "controller begins: run=%s term=%d events=%d",
-            started.run_id, started.term, replayed.num_events,
-        )  # fmt: skip
-        save_spec(spec_of(machine), journal.parent)
-        self._journal = Journal(journal)
-        self._runtime = Runtime(machine, self._journal, clock, config.programs, replayed=replayed)
-        self.precomputed_plans = PrecomputedPlans(
-            machine, self._runtime.has_news, lambda text: note("planner", text)
-        )
-        self._runtime.post(started)
-        self._rendezvous_files = RendezvousFiles(journal.parent / "rendezvous", note)
-        if started.term == 1:
-            self._rendezvous_files.clear()
-        self.fleet = SshFleet(
-            config.addresses,
-            Identity(started.run_id, started.term),
-            _Listener(self._runtime.post, note),
-            clock,
-            self._rendezvous_files,
-            replayed.last_seqs,
-        )
-        directory = config.tables or journal.parent / "profiles"
-        self._tables = MeasuredTables(directory, config.tasks, note)
-        for task, generation in replayed.ended.items():
-            self.fleet.drop_rendezvous(task, generation)
+        with contextlib.ExitStack() as opened:
+            lock = RunLock(journal.parent, clock.wall_s())
+            opened.callback(lock.close)
+            machine = Machine(config.node_specs(), config.tasks, config.policy)
+            replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
+            started = _beginning(machine, clock, replayed)
+            clock.continue_from(started.started_wall_s, replayed.at)
+            _LOG.info(
+                "controller begins: run=%s term=%d events=%d",
+                started.run_id, started.term, replayed.num_events,
+            )  # fmt: skip
+            save_spec(spec_of(machine), journal.parent)
+            self._journal = Journal(journal)
+            opened.callback(self._journal.close)
+            self._clock = LoopClock(
+                clock,
+                lambda paused_s: note(
+                    "controller", f"stood still for {paused_s:.1f} s, {_PAUSE_TEXT}"
+                ),
+            )
+            self._runtime = Runtime(
+                machine, self._journal, self._clock, config.programs, replayed=replayed
+            )
+            self.precomputed_plans = PrecomputedPlans(
+                machine, self._runtime.has_news, lambda text: note("planner", text)
+            )
+            self._runtime.post(started)
+            self._rendezvous_files = RendezvousFiles(journal.parent / "rendezvous", note)
+            opened.callback(self._rendezvous_files.close)
+            if started.term == 1:
+                self._rendezvous_files.clear()
+            self.fleet = SshFleet(
+                config.addresses,
+                Identity(started.run_id, started.term),
+                _Listener(self._runtime.post, note),
+                self._clock,
+                self._rendezvous_files,
+                replayed.last_seqs,
+            )
+            directory = config.tables or journal.parent / "profiles"
+            self._tables = MeasuredTables(directory, config.tasks, note)
+            for task, generation in replayed.ended.items():
+                self.fleet.drop_rendezvous(task, generation)
+            self._opened = opened.pop_all()
 
     @property
     def state(self) -> ClusterState:
@@ -106,6 +125,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 dependencies = RuntimeDependencies(self.fleet, publisher, drills, self._tables)
+                group.create_task(self._clock.run())
                 group.create_task(self._runtime.run(dependencies))
                 group.create_task(self._tables.run())
                 group.create_task(self.fleet.run())
@@ -115,8 +135,7 @@ class Controller:
 
     def close(self) -> None:
         """Close the files. ``run`` does this at its end."""
-        self._rendezvous_files.close()
-        self._journal.close()
+        self._opened.close()
 
 
 def _beginning(machine: Machine, clock: SystemClock, replayed: ReplayedRun) -> ControllerStarted:

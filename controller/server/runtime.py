@@ -1,8 +1,9 @@
 """The runtime: it feeds events to the core and carries out the core's instructions.
 
 There is one queue and one consumer. An event is numbered, written to the journal and handled by the
-core. Its instructions are carried out before the next event is taken from the queue. A report of an
-agent is acknowledged once it is in the journal. The runtime decides nothing.
+core. All events that wait are taken in at once, and committed to the disk together. Only then are
+their instructions carried out, in the same order, and the agents' reports are acknowledged. The
+runtime decides nothing.
 """
 
 import asyncio
@@ -11,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from controller.clock import Clock
 from controller.core.events import Event, EventBody, Observed, TimerFired
 from controller.core.instructions import (
     Announce,
@@ -30,6 +30,7 @@ from controller.core.instructions import (
 )
 from controller.core.machine import Machine
 from controller.core.timers import Timer
+from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Fleet, Publisher, Tables
 from controller.server.rank_launches import (
     Backend,
@@ -44,6 +45,9 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch
 
 _LOG: Final = logging.getLogger(__name__)
+_TAKE_IN_S: Final = 0.01
+"""How long events are taken in before they are committed together."""
+_LEAST_PAUSE_S: Final = 0.05
 _LOGGED_ELSEWHERE: Final = (Announce, AnswerRequest, SetTimer)
 _FREQUENT: Final = (InspectRanks, RecordIterations)
 """Instructions that are logged at ``debug``."""
@@ -66,7 +70,7 @@ class Runtime:
         self,
         machine: Machine,
         journal: Journal,
-        clock: Clock,
+        clock: LoopClock,
         programs: Mapping[TaskId, TaskProgram],
         backend: Backend = "gloo",
         replayed: ReplayedRun | None = None,
@@ -94,18 +98,36 @@ class Runtime:
             self._set_timer(timer, after_s)
         try:
             while True:
-                self._handle(await self._queue.get(), dependencies)
+                handled = self._take_in(await self._queue.get())
+                await self._journal.commit()
+                for event, instructions in handled:
+                    self._follow(event, instructions, dependencies)
         finally:
             for handle in self._timers.values():
                 handle.cancel()
 
-    def _handle(self, body: EventBody, dependencies: RuntimeDependencies) -> None:
+    def _take_in(self, body: EventBody) -> list[tuple[Event, list[Instruction]]]:
+        """Write and handle an event and those that wait, for a moment; return what follows."""
+        time_s = asyncio.get_running_loop().time
+        until_s = time_s() + _TAKE_IN_S
+        handled = [self._handle(body)]
+        while not self._queue.empty() and time_s() < until_s:
+            handled.append(self._handle(self._queue.get_nowait()))
+        return handled
+
+    def _handle(self, body: EventBody) -> tuple[Event, list[Instruction]]:
         self._num_events += 1
         event = Event(number=self._num_events, at=self._clock.now(), body=body)
         self._journal.append(event)
-        if isinstance(body, Observed):
-            dependencies.fleet.acknowledge(body.node, body.seq)
-        for instruction in self.machine.handle(event):
+        return event, self.machine.handle(event)
+
+    def _follow(
+        self, event: Event, instructions: list[Instruction], dependencies: RuntimeDependencies
+    ) -> None:
+        """Acknowledge an event, and carry out its instructions."""
+        if isinstance(event.body, Observed):
+            dependencies.fleet.acknowledge(event.body.node, event.body.seq)
+        for instruction in instructions:
             try:
                 self._carry_out(instruction, event, dependencies)
             except Exception:
@@ -161,10 +183,17 @@ class Runtime:
         if timer in self._timers:
             self._timers[timer].cancel()
         _LOG.debug("timer set: timer=%s after_s=%.3f", timer, after_s)
+        due_s = self._clock.awake_s() + after_s
         loop = asyncio.get_running_loop()
-        self._timers[timer] = loop.call_later(after_s, self._fire, timer)
+        self._timers[timer] = loop.call_later(after_s, self._fire, timer, due_s)
 
-    def _fire(self, timer: Timer) -> None:
+    def _fire(self, timer: Timer, due_s: float) -> None:
+        left_s = due_s - self._clock.awake_s()
+        if left_s > _LEAST_PAUSE_S:
+            # This process stood still. What came meanwhile is read before anybody is judged.
+            loop = asyncio.get_running_loop()
+            self._timers[timer] = loop.call_later(left_s, self._fire, timer, due_s)
+            return
         del self._timers[timer]
         _LOG.debug("timer fired: timer=%s", timer)
         self.post(TimerFired(timer))

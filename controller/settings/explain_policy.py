@@ -94,12 +94,25 @@ def _repeats(policy: Policy, known: Iterable[Status]) -> list[str]:
     ]
 
 
+def _retry_rules(policy: Policy) -> list[str]:
+    if not (policy.is_auto_heal and policy.held_retries):
+        return []
+    return [
+        (
+            f"A held task is tried again after {policy.held_pause_s:g} s, then after pauses that are five times"
+            f" longer each, at most {policy.held_retries} times without progress. It is not if its settings are"
+            " refused, or if its loss is not finite again."
+        )
+    ]
+
+
 def _task_rules(policy: Policy) -> list[str]:
     return [
         (
             f"After {policy.max_recoveries} recoveries without a new iteration a task is held until an"
             " operator asks for a plan."
         ),
+        *_retry_rules(policy),
         (
             "In Unicron's loops an iteration whose loss or gradient is not finite is not committed; it runs"
             " once more. If it is not finite again, the task is held for an operator."

@@ -24,6 +24,7 @@ A settings file is TOML. Every key of [policy] is optional; times are seconds:
   restarts = 3               # isolate a node after this many SEV2 faults within restart_window_s
   asks_before_loss = true    # ask an operator before an unreachable node is declared lost
   max_recoveries = 3         # hold a task after this many recoveries without a new iteration
+  held_retries = 3           # with auto-heal, try a held task again this often
 
   [failure_domains]          # nodes that fail together; a task's replicas are spread over the domains
   rack-1 = ["n1", "n2"]

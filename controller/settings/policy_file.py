@@ -14,7 +14,7 @@ from controller.core.rules.transitions import Step
 from controller.settings.settings_file import SettingsError, read_section
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
-_MAY_BE_ZERO: Final = frozenset({"max_recoveries"})
+_MAY_BE_ZERO: Final = frozenset({"max_recoveries", "held_retries"})
 _ABOVE_ONE: Final = frozenset({"stall_factor", "slow_factor", "late_factor", "spike_factor"})
 _STEPS: Final = get_args(Step)
 

@@ -44,7 +44,12 @@ MAX_LINE_BYTES: Final = 64 * 1024
 """A longer line is none: what came so far is skipped."""
 _HINT: Final = re.compile(rb"(?i)iter|step|epoch|batch|loss|update|\d/\d+ \[")
 """In every line that a known pattern reads. Nearly all lines are others: they are not decoded."""
-_LINE_END: Final = re.compile(rb"[\r\n]")
+_LINE_END: Final = re.compile(rb"[\r\n]+")
+"""Blank lines say nothing: a run of them is one end."""
+_HOLD_S: Final = 0.02
+"""How long one look may hold the agent's loop; what is left is taken at the next one."""
+_NUM_LINES: Final = 32
+"""Lines that are taken between two looks at the clock."""
 
 
 @dataclass(slots=True)
@@ -91,29 +96,33 @@ class CommandRanks:
         ):  # after the reading: that may hold lines from since
             rank.is_attached = True
             return False
-        ends = [match.end() for match in _LINE_END.finditer(data)]
-        if is_last and len(data) < READ_BYTES:
-            ends.append(len(data))
-        begin = 0
-        for end in ends:
-            self._take(rank, reading, data[begin:end], reading.offset + end)
-            begin = end
+        has_more = len(data) == READ_BYTES
+        begin, until_s = 0, self._clock.monotonic_s() + _HOLD_S
+        for number, match in enumerate(_LINE_END.finditer(data), start=1):
+            self._take(rank, reading, data[begin : match.start()], reading.offset + match.end())
+            begin = match.end()
+            if number % _NUM_LINES == 0 and self._clock.monotonic_s() > until_s:
+                has_more = True
+                break
+        if is_last and not has_more and begin < len(data):
+            self._take(rank, reading, data[begin:], reading.offset + len(data))
+            begin = len(data)
         if begin == 0 and len(data) >= MAX_LINE_BYTES:
             begin = len(data)
         reading.offset += begin
         if reading.offset - reading.stored_offset >= READ_BYTES:
             self._outbox.advance(MarkScope.LOG, rank.name, reading.offset)
             reading.stored_offset = reading.offset
-        return len(data) == READ_BYTES
+        return has_more
 
-    def take_end(self, rank: RankProcess, ended: ExitRecord | None) -> None:
+    async def take_end(self, rank: RankProcess, ended: ExitRecord | None) -> None:
         """Take the last lines of a process that is gone, and that it has finished if it has.
 
         Raises:
             OSError: What it says can't be stored.
         """
-        while self.look(rank, is_last=True):
-            pass
+        while self.look(rank, is_last=True):  # noqa: ASYNC110 - it works each time
+            await asyncio.sleep(0)
         self._readings.pop(rank.pid, None)
         if ended is None or ended.exit_code != 0:
             return

@@ -129,7 +129,7 @@ class RankExits:
         while True:
             try:
                 if rank.is_command and not rank.is_foreign:
-                    self._commands.take_end(rank, ended)
+                    await self._commands.take_end(rank, ended)
                 # Described anew each time: it may have been given another name meanwhile.
                 exit_ = self._describe_exit(rank, ended, is_out_of_memory=is_out_of_memory)
                 self._outbox.store(exit_, self._clock.wall_s(), mark)

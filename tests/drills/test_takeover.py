@@ -84,7 +84,7 @@ class Run:
 
     def observed(self, kind: str) -> list[Any]:
         """Return the observations of one kind in the journal, which outlives a controller."""
-        events = events_of(self._directory / "journal.jsonl")
+        events = events_of(self._directory / "journal.jsonl")[1:]
         observations = [e["body"]["observation"] for e in events if e["type"] == "Observed"]
         return [one for one in observations if one["kind"] == kind]
 

@@ -23,6 +23,7 @@ from controller.fleet.address import NodeAddress
 from controller.fleet.node_link import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.localcluster.local_node import LocalNode
+from controller.loop_clock import LoopClock
 from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.polling import PolledT
@@ -135,13 +136,13 @@ async def running_fleet(
     """Run a fleet for the length of the block."""
     with TemporaryDirectory() as directory:
         keeper = RendezvousFiles(Path(directory), lambda _task, text: pytest.fail(text))
-        fleet = SshFleet(
-            list(addresses), Identity(run_id, term), recorder, clock or SystemClock(), keeper
-        )
+        loop_clock = LoopClock(clock or SystemClock())
+        fleet = SshFleet(list(addresses), Identity(run_id, term), recorder, loop_clock, keeper)
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(fleet.run())
+            tasks = [group.create_task(loop_clock.run()), group.create_task(fleet.run())]
             try:
                 yield fleet
             finally:
-                task.cancel()
+                for task in tasks:
+                    task.cancel()
         keeper.close()

@@ -1,11 +1,18 @@
 """A run of a modelled cluster, saved as a controller saves one."""
 
+import zlib
 from pathlib import Path
 
 from controller.core.cluster_spec import spec_of
 from controller.store.journal import Journal
 from controller.store.run_file import save_spec
 from tests.fakes.world import World
+
+
+def with_crc(line: bytes) -> bytes:
+    """Return a line of JSON with its checksum, as if a controller had written it."""
+    text = line[:-1]
+    return text + b',"crc":"%08x"}' % zlib.crc32(text) if line.endswith(b"}") else line
 
 
 def write_journal(world: World, path: Path) -> Path:

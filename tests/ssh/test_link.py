@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -328,6 +329,39 @@ async def test_a_silent_agent_is_out_of_contact_since_its_last_message(
         N1, "stop", A, G1, "contact was lost before the answer", is_outcome_unknown=True
     )
     assert again.agent_id == attached.agent_id
+
+
+async def test_a_pause_of_the_controller_loses_no_node(
+    cluster: LocalCluster, recorder: FleetRecorder
+) -> None:
+    """A loop that is held up is like a process that is stopped: it reads nothing meanwhile."""
+    addresses = [without_template(node) for node in cluster.nodes]
+    async with running_fleet(addresses, recorder):
+        await recorder.event(NodeAttached, 2)
+        for tenths in (5, 19, 20, 21, 22, 24, 26, 28, 31):
+            num_beats = len(recorder.of(HeartbeatReceived))
+            time.sleep(tenths / 10)  # noqa: ASYNC251 - the loop is to be held up
+            await recorder.event(HeartbeatReceived, num_beats + 4)
+            assert not recorder.of(ContactLost), f"after {tenths / 10} s"
+
+
+async def test_a_pause_of_controller_and_agents_loses_no_node(
+    cluster: LocalCluster, recorder: FleetRecorder
+) -> None:
+    """So it is when a whole machine stands still: nothing has been sent either."""
+    addresses = [without_template(node) for node in cluster.nodes]
+    async with running_fleet(addresses, recorder):
+        await recorder.event(NodeAttached, 2)
+        pids = [event.agent_pid for event in recorder.of(NodeAttached)]
+        for pause_s in (1.8, 2.3, 3.5):
+            num_beats = len(recorder.of(HeartbeatReceived))
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(pause_s)  # noqa: ASYNC251 - the loop is to be held up
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            await recorder.event(HeartbeatReceived, num_beats + 4)
+            assert not recorder.of(ContactLost), f"after {pause_s} s"
 
 
 # --- commands --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ operator's hands, and so do at once what no action would cure: settings that are
 that is not finite, broken hardware that a task names wherever it runs.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
@@ -21,25 +20,22 @@ from controller.core.incidents.failed_starts import (
     may_fail_alike,
     why_program_fails,
 )
-from controller.core.incidents.incident_log import act, decide, decide_again, hand_to_operator
+from controller.core.incidents.holding import hold_task, why_hopeless
+from controller.core.incidents.incident_log import act, decide, decide_again
 from controller.core.incidents.isolation import (
+    exonerate,
     explain_isolation,
     isolate,
     isolate_gpu,
-    release,
-    release_gpu,
 )
 from controller.core.incidents.naming import handle, name_fault
 from controller.core.incidents.resolution import reopen_cured
-from controller.core.lifecycle.assignments import lose_everything
 from controller.core.lifecycle.fault_history import (
     accuse,
-    clear_of_blame,
     confirm_accusation,
     corroborate,
     count_recovery,
     is_found,
-    node_of,
     note_cure,
     suspect,
 )
@@ -54,7 +50,7 @@ from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
-from controller.core.state.turn import PlanRequest, Turn
+from controller.core.state.turn import Turn
 from controller.core.timers import HaltOverdue, SettleIncident
 from nodeagent.protocol.ids import NodeId
 from profiles.faults.status import Action
@@ -178,8 +174,8 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
             " found any: more likely its program, driver or libraries are at fault than both nodes;"
             " the task is held; mend it, then propose a plan"
         )
-        _hold_task(turn, task, incident, diagnosis, text)
-        _exonerate(turn, task, task.faults.accused)
+        hold_task(turn, task, incident, diagnosis, text)
+        exonerate(turn, task, task.faults.accused)
         return
     _condemn(turn, incident, diagnosis)
     accuse(task, root.node, incident.evidence)
@@ -235,7 +231,7 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
         and root.node
         and at_fault.isdisjoint(task.faults.suspects)
     ):
-        _exonerate(turn, task, task.faults.suspects)
+        exonerate(turn, task, task.faults.suspects)
     last = task.faults.last_cure
     handling = handle_of_task(turn, task, incident, diagnosis, rank)
     worker = rank.worker if rank else None
@@ -282,56 +278,7 @@ def _is_held(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnos
     reason: str | None = why_program_fails(turn, task, incident, diagnosis)
     if reason:
         nobody = replace(diagnosis, root=replace(diagnosis.root, node=None))
-        _hold_task(turn, task, incident, nobody, reason, why=reason)
-    elif reason := _why_hopeless(turn, task, diagnosis):
-        _hold_task(turn, task, incident, diagnosis, reason)
+        hold_task(turn, task, incident, nobody, reason, why=reason)
+    elif reason := why_hopeless(turn, task, diagnosis):
+        hold_task(turn, task, incident, diagnosis, reason)
     return bool(reason)
-
-
-def _why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | None:
-    """Return why no action is tried, in words for operators; None if one is."""
-    if diagnosis.is_refusal:
-        return "the task's settings are refused; the task is held: fix them, then propose a plan"
-    if diagnosis.root.kind == "numbers":
-        return (
-            "the loss is not finite, also when the iteration is run once more: nothing was"
-            " updated, and the task is held; look at data and learning rate, then propose a plan"
-        )
-    if task.faults.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
-        return f"{diagnosis.root.summary}: the task is held; fix it, then propose a plan"
-    if task.faults.num_recoveries > turn.policy.max_recoveries:
-        return (
-            f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
-            " propose a plan to try again"
-        )
-    return None
-
-
-def _hold_task(
-    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str, why: str = ""
-) -> None:
-    name_fault(turn, incident, diagnosis, Handling("none", why))
-    hand_to_operator(incident)
-    lose_everything(task)
-    note = f"{diagnosis.root.summary}; {why}" if why else text
-    stop(turn, task, is_graceful=False, intent="hold", note=note)
-    turn.announce("error", "held", task.spec.task, note)
-    _exonerate(turn, task, task.faults.suspects)
-
-
-def _exonerate(turn: Turn, task: TaskState, suspects: Sequence[NodeId | Worker]) -> None:
-    """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
-    for subject in suspects:
-        name, node = node_of(subject), turn.state.nodes[node_of(subject)]
-        if isinstance(subject, Worker):
-            release_gpu(node, subject.slot)
-            what, elsewhere = f"GPU {subject.slot} of {name}", "elsewhere"
-        else:
-            release(node)
-            what, elsewhere = str(name), "on another node"
-        turn.announce(
-            "info", "uncordon", name,
-            f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
-        )  # fmt: skip
-        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
-    clear_of_blame(task, suspects)

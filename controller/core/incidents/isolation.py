@@ -6,10 +6,12 @@ target until a plan gives them one. Until then they continue with the whole repl
 elsewhere. The one writer of ``Service``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.core.incidents.incident_log import absorb, cover
 from controller.core.lifecycle.assignments import lose_target, stay, withdraw_interim
+from controller.core.lifecycle.fault_history import clear_of_blame, node_of
 from controller.core.lifecycle.leaving_ranks import forget_on
 from controller.core.lifecycle.parking import halt
 from controller.core.lifecycle.rank_records import note_broken, note_spare_gone
@@ -23,6 +25,7 @@ from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
 from controller.core.state.turn import PlanRequest, Turn
+from nodeagent.protocol.ids import NodeId
 from profiles.faults.status import Status
 
 
@@ -201,3 +204,21 @@ def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> No
             incidents=frozenset({incident.name}),
         )
     )
+
+
+def exonerate(turn: Turn, task: TaskState, suspects: Sequence[NodeId | Worker]) -> None:
+    """The fault came back elsewhere: what was isolated on suspicion of it returns to service."""
+    for subject in suspects:
+        name, node = node_of(subject), turn.state.nodes[node_of(subject)]
+        if isinstance(subject, Worker):
+            release_gpu(node, subject.slot)
+            what, elsewhere = f"GPU {subject.slot} of {name}", "elsewhere"
+        else:
+            release(node)
+            what, elsewhere = str(name), "on another node"
+        turn.announce(
+            "info", "uncordon", name,
+            f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
+        )  # fmt: skip
+        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
+    clear_of_blame(task, suspects)

@@ -48,7 +48,7 @@ def is_found(evidence: Sequence[Evidence], node: NodeId) -> bool:
 def forget_cures(task: TaskState) -> None:
     """The task makes progress: the cures of its faults have helped."""
     faults = task.faults
-    faults.num_recoveries, faults.last_cure = 0, None
+    faults.num_recoveries, faults.num_tries, faults.last_cure = 0, 0, None
     faults.suspects.clear()
     faults.accused.clear()
     faults.failed_starts.clear()
@@ -60,8 +60,13 @@ def note_failed_starts(task: TaskState, starts: Collection[FailedStart]) -> None
     known += [start for start in starts if start not in known]
 
 
+def count_try(task: TaskState) -> None:
+    """The controller tries a held task again by itself."""
+    task.faults.num_tries += 1
+
+
 def begin_anew(task: TaskState) -> None:
-    """An operator has looked at the task: recoveries before do not count any more."""
+    """A held task is tried again: recoveries before do not count any more."""
     task.faults.num_recoveries, task.faults.last_cure = 0, None
     task.faults.failed_starts.clear()
 

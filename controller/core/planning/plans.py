@@ -14,7 +14,7 @@ from typing import Final
 from controller.core.incidents.incident_log import act, hold
 from controller.core.incidents.resolution import is_handed_over
 from controller.core.lifecycle.assignments import follow
-from controller.core.lifecycle.fault_history import begin_anew
+from controller.core.lifecycle.fault_history import begin_anew, count_try
 from controller.core.lifecycle.start_stop import stop
 from controller.core.planning.placed_division import Targets, divide
 from controller.core.planning.problem import (
@@ -50,6 +50,7 @@ def propose(
     seen: str,
     incidents: frozenset[str] = frozenset(),
     includes_held: bool = False,
+    tries: TaskId | None = None,
 ) -> Plan | None:
     """Compute a plan for the present state, and apply it where policy grants that.
 
@@ -61,10 +62,11 @@ def propose(
         trigger: Name of what asks, for operators.
         seen: What was observed, in one sentence.
         incidents: Incidents that ask.
-        includes_held: Whether tasks that were handed to the operator take part: only an
-            operator's own request may try them again.
+        includes_held: Whether all tasks that were handed to the operator take part: only an
+            operator's own request may try them.
+        tries: One such task that the controller tries again.
     """
-    tasks = planned_tasks(turn, includes_held=includes_held)
+    tasks = planned_tasks(turn, includes_held=includes_held, tries=tries)
     available = Available(turn, tasks)
     decision, targets = divide(turn, tasks, available)
     asked = {each.name: each for each in decision.problem.tasks}
@@ -88,6 +90,8 @@ def propose(
     )
     if turn.policy.is_auto_heal:
         approve(turn, plan, "policy auto-heal")
+        if tries is not None and turn.state.tasks[tries].lifecycle.phase is not TaskPhase.HELD:
+            count_try(turn.state.tasks[tries])
     return plan
 
 
@@ -95,7 +99,10 @@ def make_requested_plans(turn: Turn) -> bool:
     """Propose the plans that the turn has asked for; return whether it had."""
     requests, turn.plan_requests = turn.plan_requests, []
     for request in requests:
-        propose(turn, trigger=request.trigger, seen=request.seen, incidents=request.incidents)
+        propose(
+            turn, trigger=request.trigger, seen=request.seen, incidents=request.incidents,
+            tries=request.tries,
+        )  # fmt: skip
     return bool(requests)
 
 

@@ -75,8 +75,10 @@ def worker_mtbf_s(state: ClusterState, policy: Policy) -> float:
     return (_PRIOR_CHANGES * policy.worker_mtbf_s + observed_s) / (_PRIOR_CHANGES + num_intervals)
 
 
-def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
-    """Return the tasks that a plan may change.
+def planned_tasks(
+    turn: Turn, *, includes_held: bool, tries: TaskId | None = None
+) -> list[TaskState]:
+    """Return the tasks that a plan may change; of held tasks, all, none or one.
 
     A task that trains on a node out of contact is presumed to train on; no order would reach it.
     """
@@ -84,7 +86,7 @@ def planned_tasks(turn: Turn, *, includes_held: bool) -> list[TaskState]:
         task
         for task in turn.state.tasks.values()
         if task.lifecycle.phase is not TaskPhase.FINISHED
-        and (includes_held or not _is_the_operators(task))
+        and (includes_held or task.spec.task == tries or not _is_the_operators(task))
         and not (task.can_regroup and task.assignment.target and _is_out_of_sight(turn, task))
     ]
 

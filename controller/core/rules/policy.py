@@ -69,6 +69,10 @@ class Policy:
             continues without them.
         max_recoveries: Recoveries of a task without a new iteration between them, after which the
             task is held for the operator.
+        held_retries: With auto-heal, how often a held task is tried again without progress, before
+            only an operator can start it. Never if its settings are refused, or its loss is not
+            finite again.
+        held_pause_s: Time before the first of these tries; each further pause is five times longer.
         verify_iterations: A fault is cured once an iteration is back within its band. After this
             many iterations it counts as cured in any case, and the task as slower.
         network_alerts: Network faults of one node within ``network_window_s`` that isolate it.
@@ -123,6 +127,8 @@ class Policy:
     prepare_limit_s: float = 60.0
     capacity_limit_s: float = 2.0
     max_recoveries: int = 3
+    held_retries: int = 3
+    held_pause_s: float = 60.0
     verify_iterations: int = 10
     network_alerts: int = 2
     network_window_s: float = 300.0

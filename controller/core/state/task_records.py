@@ -177,6 +177,8 @@ class FaultHistory:
     """Recoveries of a task since its last new iteration. Written by ``lifecycle.fault_history``."""
 
     num_recoveries: int = 0
+    num_tries: int = 0
+    """How often the controller has tried it again after it was handed to the operator."""
     last_cure: Cure | None = None
     """The newest cure of a fault."""
     suspects: list[NodeId | Worker] = field(default_factory=list)

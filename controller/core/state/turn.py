@@ -7,6 +7,7 @@ from controller.core.rules.planner.lookup import LookupTable
 from controller.core.rules.policy import Policy
 from controller.core.state.cluster import ClusterState
 from controller.core.timers import Timer
+from nodeagent.protocol.ids import TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class PlanRequest:
     trigger: str
     seen: str
     incidents: frozenset[str] = frozenset()
+    tries: TaskId | None = None
+    """A held task that takes part."""
 
 
 @dataclass(slots=True)

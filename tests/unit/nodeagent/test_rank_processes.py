@@ -13,7 +13,7 @@ import pytest
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.probes.process_stats import read_stat
 from nodeagent.protocol.messages import Report
-from nodeagent.protocol.observations import RankExited
+from nodeagent.protocol.observations import IterationCommitted, RankExited
 from nodeagent.protocol.rank_launch import CommandPlace
 from nodeagent.ranks.command_ranks import CommandRanks
 from nodeagent.ranks.rank_exits import ExitSources
@@ -243,4 +243,40 @@ async def test_log_of_an_attached_program_is_left_alone_from_its_first_line_on(
             sleeper.kill()
         told = [] if has_attached else ["iteration_committed"] * 2
         assert watch.kinds() == ["rank_started", *told, "rank_exited"]
+        watch.outbox.close()
+
+
+@pytest.mark.parametrize("between", ["\n", "\n" * 3000, "\r\n", "no step\n" * 50])
+async def test_a_long_log_is_read_in_parts_between_which_the_loop_goes_on(
+    tmp_path: Path, sleeper: "subprocess.Popen[bytes]", between: str
+) -> None:
+    """The clock leaps, so that each look takes the lines of one part only."""
+    numbers = range(1, 101)
+    lines = [f" iteration {number}/100 | lm loss: 1.0 |{between}" for number in numbers]
+    num_turns, done = 0, asyncio.Event()
+
+    async def count_turns() -> None:
+        nonlocal num_turns
+        while not done.is_set():
+            await asyncio.sleep(0)
+            num_turns += 1
+
+    with sleeper:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            watch = Watch(tmp_path, group)
+            watch.write_command(sleeper.pid)
+            (watch.files.directory / f"{STEM}.log").write_text("".join(lines))
+            group.create_task(count_turns())
+            watch.on_drain = done.set
+            watch.ranks.adopt_all()
+            turns_before = num_turns
+            while len(watch.reports()) < 101:  # noqa: ASYNC110 - with ``rank_started``
+                await asyncio.sleep(0)
+            assert num_turns - turns_before >= 3
+            watch.write(".exit", {"pid": sleeper.pid, "exit_code": 0, "wall_s": 0.0})
+            sleeper.kill()
+        committed = [each.observation for each in watch.reports()]
+        told = [each.iteration for each in committed if isinstance(each, IterationCommitted)]
+        assert told == list(numbers)
+        assert watch.kinds()[-2:] == ["rank_done", "rank_exited"]
         watch.outbox.close()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import pytest
 from typing_extensions import override
 
 from controller.clock import SystemClock
@@ -12,6 +13,8 @@ from controller.fleet.address import NodeAddress
 from controller.ports import DrillGround, Publisher
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
+from controller.store.journal import JournalError
+from controller.store.run_lock import RunLockedError
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall
 
@@ -30,8 +33,33 @@ def test_nodes_have_the_failure_domains_of_the_config(tmp_path: Path) -> None:
     )
     controller = Controller(config, tmp_path / "journal", SystemClock(), lambda _node, _text: None)
     domains = {name: node.spec.failure_domain for name, node in controller.state.nodes.items()}
-    controller._journal.close()
+    controller.close()
     assert domains == {N1: "", N2: "rack-2"}
+
+
+def test_a_second_controller_on_the_same_journal_is_refused_and_writes_nothing(
+    tmp_path: Path,
+) -> None:
+    config = ControllerConfig([address(N1), address(N2)], [], {}, Policy())
+    journal = tmp_path / "journal"
+    first = Controller(config, journal, SystemClock(), lambda _node, _text: None)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other = ControllerConfig([address(N1)], [], {}, Policy())
+    for second in (config, other):
+        with pytest.raises(RunLockedError, match="a controller acts on this run already"):
+            Controller(second, journal, SystemClock(), lambda _node, _text: None)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    first.close()
+    Controller(config, journal, SystemClock(), lambda _node, _text: None).close()
+
+
+def test_a_controller_that_can_not_begin_leaves_no_lock(tmp_path: Path) -> None:
+    config = ControllerConfig([address(N1)], [], {}, Policy())
+    journal = tmp_path / "journal"
+    journal.write_text("?\n")
+    for _ in range(2):
+        with pytest.raises(JournalError, match="line 1"):
+            Controller(config, journal, SystemClock(), lambda _node, _text: None)
 
 
 class Nobody(Publisher, DrillGround):

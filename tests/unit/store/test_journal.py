@@ -35,6 +35,7 @@ from controller.core.timers import (
     CapacityOverdue,
     CommandLives,
     HaltOverdue,
+    HeldRetryDue,
     InspectionDue,
     InspectionOverdue,
     IterationOverdue,
@@ -76,6 +77,7 @@ from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult
 from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import demo_machine
 from tests.fakes.log_lines import log_entries
+from tests.fakes.saved_runs import with_crc
 from tests.fakes.world import Who, World
 
 N1, A, G2 = NodeId("n1"), TaskId("gpt-a"), Generation(2)
@@ -137,6 +139,7 @@ TIMERS: list[Timer] = [
     ReplicaPeersOverdue(A, G2),
     CapacityOverdue(A, G2),
     SparesOverdue(A, G2),
+    HeldRetryDue(A, G2),
     CommandLives(A, G2),
     IterationOverdue(A, G2),
     InspectionDue(A, G2),
@@ -237,11 +240,16 @@ def test_whatever_an_agent_observes_comes_back_equal(
     assert repr(decode_event(encode_event(event))) == repr(event)  # NaN is not equal to itself
 
 
-def test_a_journal_is_private_and_complete_after_every_event(path: Path) -> None:
-    journal = Journal(path)
+def test_a_journal_is_private(path: Path) -> None:
+    Journal(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_journal_is_complete_after_every_commit(path: Path) -> None:
+    journal = Journal(path)
     for number, body in enumerate(BODIES, start=1):
         journal.append(Event(number, 0.0, body))
+        await journal.commit()
         assert [event.number for event in read_journal(path)] == list(range(1, number + 1))
     journal.close()
 
@@ -270,10 +278,40 @@ def test_a_replayed_journal_rebuilds_the_state(path: Path) -> None:
 def test_a_last_line_cut_off_anywhere_is_dropped(path: Path) -> None:
     events = write(path, [PlanRequested("r1", "op"), ContactLost(N1, 1.0, "x")])
     whole = path.read_bytes()
-    start = whole.index(b"\n") + 1
-    for end in range(start, len(whole)):
+    header, first, _, _ = whole.split(b"\n")
+    for end in range(len(whole)):
         path.write_bytes(whole[:end])
-        assert list(read_journal(path)) == events[:1]
+        is_read = end > len(header) + 1 + len(first)
+        assert list(read_journal(path)) == (events[:1] if is_read else [])
+
+
+def test_a_journal_whose_first_line_was_cut_off_begins_anew(path: Path) -> None:
+    path.write_bytes(b'{"format":"unic')
+    events = write(path, [PlanRequested("r1", "op")])
+    assert list(read_journal(path)) == events
+
+
+def test_a_changed_digit_is_found(path: Path) -> None:
+    write(path, [ContactLost(N1, 1.25, "x"), PlanRequested("r1", "op")])
+    whole = path.read_bytes()
+    assert whole.count(b"1.25") == 1
+    path.write_bytes(whole.replace(b"1.25", b"1.35"))
+    changed = "the checksum is wrong: the line was changed after it was written"
+    assert refusal(path) == f"{path}, line 2: {changed}"
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ('{"format":"unicron-journal","version":2}', "the journal has format version 2, and this"),
+        ('{"n":1,"at":0.0,"type":"PlanRequested","body":{}}', "this is no journal of a controller"),
+        ('{"format":"unicron-journal","version":1}', "the checksum is wrong"),
+        ("", "Invalid JSON"),
+    ],
+)
+def test_a_file_of_another_format_is_refused(path: Path, first: str, reason: str) -> None:
+    path.write_text(first + "\n")
+    assert refusal(path).startswith(f"{path}, line 1: {reason}")
 
 
 def test_a_journal_that_is_written_on_loses_only_its_torn_line(path: Path) -> None:
@@ -306,9 +344,10 @@ def test_a_damaged_line_is_named_with_its_file_and_number(
     path: Path, damage: bytes, reason: str
 ) -> None:
     write(path, [PlanRequested("r1", "op"), PlanRequested("r2", "op")])
-    first, second, _ = path.read_bytes().split(b"\n")
-    for lines, number in (([first, damage, second], 2), ([first, second, damage], 3)):
-        path.write_bytes(b"\n".join(lines) + b"\n")
+    header, first, second, _ = path.read_bytes().split(b"\n")
+    damage = with_crc(damage)
+    for lines, number in (([first, damage, second], 3), ([first, second, damage], 4)):
+        path.write_bytes(b"\n".join([header, *lines]) + b"\n")
         text = refusal(path)
         assert text.startswith(f"{path}, line {number}: ")
         assert reason in text
@@ -320,7 +359,7 @@ def test_events_before_the_damage_are_still_read(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"?\n")
     reader = read_journal(path)
     assert next(reader) == events[0]
-    with pytest.raises(JournalError, match="line 2"):
+    with pytest.raises(JournalError, match="line 3"):
         next(reader)
 
 
@@ -334,7 +373,7 @@ def test_the_log_tells_of_a_journal_and_of_its_damage(
     path.write_bytes(whole + b"?\n")
     assert refusal(path)
     opened, cut, again, damaged = log_entries(caplog, "controller.store")
-    assert opened.fields == {"path": str(path), "bytes": 0}
+    assert opened.fields == {"path": str(path), "bytes": whole.index(b"\n") + 1}
     assert (cut.level, cut.fields) == ("warning", {"path": str(path), "bytes": 7})
     assert again.fields == {"path": str(path), "bytes": len(whole)}
-    assert (damaged.level, damaged.fields["line"]) == ("error", 2)
+    assert (damaged.level, damaged.fields["line"]) == ("error", 3)

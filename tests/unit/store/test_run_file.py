@@ -12,7 +12,7 @@ from controller.store.replay import fingerprint
 from controller.store.run_file import RunError, decode_spec, encode_spec, read_run, save_spec
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
-from tests.fakes.saved_runs import save_run
+from tests.fakes.saved_runs import save_run, with_crc
 from tests.fakes.world import World
 from tests.fakes.world_queries import all_run
 
@@ -111,7 +111,7 @@ def test_a_run_of_another_version_is_told_in_one_line(tmp_path: Path, world: Wor
     (tmp_path / "run.json").write_bytes(encode_spec(replace(spec, nodes=spec.nodes[:1])))
     assert refusal(tmp_path).startswith("/run.json: the tasks need 8 workers, 2 are available")
     save_spec(spec, tmp_path)
-    with (tmp_path / "journal.jsonl").open("a") as journal:
-        journal.write('{"n": 1, "at": 0, "type": "Foreseen", "body": {}}\n')
-    number = len(world.events) + 1
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(with_crc(b'{"n": 1, "at": 0, "type": "Foreseen", "body": {}}') + b"\n")
+    number = len(world.events) + 2
     assert refusal(tmp_path) == f"/journal.jsonl, line {number}: unknown event 'Foreseen'"

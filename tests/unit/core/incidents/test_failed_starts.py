@@ -40,7 +40,8 @@ class Starts:
             TASK, 1.0, workers, workers, table({workers: 1.0}), 0.0, None, 4, is_command=is_command
         )
         nodes = [NodeSpec(NodeId(f"n{i}"), f"n{i}:22", 1) for i in range(1, num_nodes + 1)]
-        policy = Policy(is_auto_heal=is_auto_heal)
+        # Further tries of a held task are in ``test_holding``.
+        policy = Policy(is_auto_heal=is_auto_heal, held_retries=0)
         self.world = World(Machine(nodes, [spec], policy), num_iterations=10**6)
         if is_command:
             self.world.unsupported[TASK] = (NOT_IN_PROCESS,)
