@@ -1,5 +1,7 @@
 """The address of a node: its SSH server, the keys of both sides, and the paths on the node."""
 
+import asyncio
+import socket
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,3 +51,29 @@ class NodeAddress:
     def agent_socket(self) -> str:
         """Path of the agent's socket on the node."""
         return f"{self.state_dir}/agent.sock"
+
+
+async def connected_socket(host: str, port: int) -> socket.socket:
+    """Return a TCP socket that is connected to a server, by the first address that answers.
+
+    Raises:
+        OSError: The name is unknown, or no address answers.
+    """
+    loop = asyncio.get_running_loop()
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in await loop.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        found = socket.socket(family, kind, protocol)
+        try:
+            found.setblocking(False)
+            await loop.sock_connect(found, place)
+        except OSError as error:
+            found.close()
+            failure = error
+        except BaseException:
+            found.close()
+            raise
+        else:
+            return found
+    raise failure or OSError(f"{host} has no address")

@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import asyncssh
 from pydantic import BaseModel, TypeAdapter
@@ -23,19 +22,17 @@ from controller.core.events import (
     NodeAttached,
     Observed,
 )
-from controller.fleet.address import NodeAddress
+from controller.fleet.address import NodeAddress, connected_socket
 from controller.fleet.bootstrap import ensure_agent
-from controller.fleet.bundle import Bundle
 from controller.fleet.errors import (
     LinkError,
     PermanentLinkError,
     TemporaryLinkError,
     translated,
 )
+from controller.fleet.link_context import LinkContext
 from controller.fleet.open_commands import OpenCommands, Subject
-from controller.loop_clock import LoopClock
 from nodeagent.protocol.codec import Codec, MessageReader, encode
-from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -66,47 +63,16 @@ RankCommand = StartRanksCommand | OrderRanksCommand | InjectFault
 """Commands about one task's ranks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The identity of the controller: agents obey the newest term of a run."""
-
-    run_id: str
-    term: int
-
-
-class Listener(Protocol):
-    """Gets the events, rendezvous calls and notes of a link."""
-
-    def post(self, body: EventBody) -> None:
-        """Have the core handle an event."""
-        ...
-
-    def take_store_call(self, node: NodeId, call: StoreCall) -> None:
-        """Carry out a rendezvous call of a rank on ``node``."""
-        ...
-
-    def note(self, node: NodeId, text: str) -> None:
-        """Publish the reason why a node can't be reached."""
-        ...
-
-
 class NodeLink:
     """The connection to one node. ``run`` serves it until cancelled."""
 
-    def __init__(
-        self,
-        address: NodeAddress,
-        bundle: Bundle,
-        identity: Identity,
-        listener: Listener,
-        clock: LoopClock,
-        last_seq: int = 0,
-    ) -> None:
+    def __init__(self, address: NodeAddress, context: LinkContext, last_seq: int = 0) -> None:
         self.address = address
-        self._bundle = bundle
-        self._identity = identity
-        self._listener = listener
-        self._clock = clock
+        self._bundle = context.bundle
+        self._identity = context.identity
+        self._listener = listener = context.listener
+        self._clock = context.clock
+        self._handshakes = context.handshakes
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._commands = OpenCommands(address.node, listener.post)
         self._last_seq = last_seq
@@ -150,17 +116,7 @@ class NodeLink:
         """
         address = self.address
         with translated(f"connecting to {address.node} at {address.host}:{address.port}"):
-            connection = await asyncssh.connect(
-                address.host,
-                address.port,
-                username=address.user,
-                client_keys=[address.client_key],
-                known_hosts=asyncssh.import_known_hosts(address.known_hosts_line + "\n"),
-                agent_path=None,
-                config=None,
-                connect_timeout=_CONNECT_LIMIT_S,
-                login_timeout=_CONNECT_LIMIT_S,
-            )
+            connection = await self._connect()
         _LOG.info("connected: node=%s host=%s port=%d", address.node, address.host, address.port)
         try:
             reader, writer = await self._open_agent(connection)
@@ -168,6 +124,33 @@ class NodeLink:
                 await self._serve(reader, writer)
         finally:
             connection.abort()
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        """Return an SSH connection.
+
+        Raises:
+            OSError, asyncssh.Error: There is none within the time limits.
+        """
+        address = self.address
+        # A machine that is down takes the whole limit. It must not take another node's handshake.
+        async with asyncio.timeout(_CONNECT_LIMIT_S):
+            socket = await connected_socket(address.host, address.port)
+        with contextlib.ExitStack() as closing:
+            closing.callback(socket.close)
+            async with self._handshakes:
+                connection = await asyncssh.connect(
+                    address.host,
+                    address.port,
+                    sock=socket,
+                    username=address.user,
+                    client_keys=[address.client_key],
+                    known_hosts=asyncssh.import_known_hosts(address.known_hosts_line + "\n"),
+                    agent_path=None,
+                    config=None,
+                    login_timeout=_CONNECT_LIMIT_S,
+                )
+            closing.pop_all()  # the connection closes it from now on
+        return connection
 
     async def _open_agent(
         self, connection: asyncssh.SSHClientConnection

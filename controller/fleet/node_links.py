@@ -11,7 +11,8 @@ from controller.core.events import EventBody
 from controller.core.instructions import ProbeNode
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
-from controller.fleet.node_link import Identity, Listener, NodeLink
+from controller.fleet.link_context import Identity, LinkContext, Listener
+from controller.fleet.node_link import NodeLink
 from controller.fleet.open_commands import ProbeSubject, RankSubject
 from controller.fleet.rendezvous_tables import RendezvousTables
 from controller.loop_clock import LoopClock
@@ -26,6 +27,8 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
 _PROBE_LIMIT_S: Final = 0.8
 _EXPIRY_INTERVAL_S: Final = 1.0
+_MOST_HANDSHAKES: Final = 64
+"""SSH handshakes that are under way at once."""
 _NOWHERE: Final = NodeId("")
 """Origin of the calls of a former controller. Ranks without an answer repeat their calls."""
 
@@ -62,11 +65,10 @@ class SshFleet(Fleet, Listener):
         for call in keeper.read():
             self._tables.call(_NOWHERE, call, clock.now())
         self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
-        bundle = build_bundle()
+        handshakes = asyncio.Semaphore(_MOST_HANDSHAKES)
+        context = LinkContext(build_bundle(), identity, self, clock, handshakes)
         self._links = {
-            address.node: NodeLink(
-                address, bundle, identity, self, clock, (last_seqs or {}).get(address.node, 0)
-            )
+            address.node: NodeLink(address, context, (last_seqs or {}).get(address.node, 0))
             for address in addresses
         }
 

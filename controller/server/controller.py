@@ -21,7 +21,7 @@ from controller.core.cluster_spec import spec_of
 from controller.core.events import ControllerStarted, EventBody
 from controller.core.machine import Machine
 from controller.core.state.cluster import ClusterState
-from controller.fleet.node_link import Identity
+from controller.fleet.link_context import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher

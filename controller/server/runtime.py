@@ -99,9 +99,14 @@ class Runtime:
         try:
             while True:
                 handled = self._take_in(await self._queue.get())
-                await self._journal.commit()
-                for event, instructions in handled:
-                    self._follow(event, instructions, dependencies)
+                try:
+                    await self._journal.commit()
+                except asyncio.CancelledError:
+                    # The state shows these events already: what follows from them is not left out.
+                    self._journal.commit_at_once()
+                    self._follow_all(handled, dependencies)
+                    raise
+                self._follow_all(handled, dependencies)
         finally:
             for handle in self._timers.values():
                 handle.cancel()
@@ -120,6 +125,12 @@ class Runtime:
         event = Event(number=self._num_events, at=self._clock.now(), body=body)
         self._journal.append(event)
         return event, self.machine.handle(event)
+
+    def _follow_all(
+        self, handled: list[tuple[Event, list[Instruction]]], dependencies: RuntimeDependencies
+    ) -> None:
+        for event, instructions in handled:
+            self._follow(event, instructions, dependencies)
 
     def _follow(
         self, event: Event, instructions: list[Instruction], dependencies: RuntimeDependencies

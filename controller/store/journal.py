@@ -128,6 +128,15 @@ class Journal:
         self._file.flush()
         await asyncio.to_thread(os.fdatasync, self._file.fileno())
 
+    def commit_at_once(self) -> None:
+        """Commit without giving way to the loop. A commit under way does no harm.
+
+        Raises:
+            OSError: The disk is full, or broken.
+        """
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+
     def close(self) -> None:
         """Write what is left, and close the file."""
         self._file.close()

@@ -112,6 +112,7 @@ def test_a_program_that_can_not_start_is_held_and_its_log_is_named(
         "--keep", str(kept),
     )  # fmt: skip
     assert run.code == 1, run.stderr
+    assert len(run.incidents) == 2, run.stderr
     first, second = run.incidents
     assert "can't open file" in first["reason"]
     assert "trian.py" in second["reason"]

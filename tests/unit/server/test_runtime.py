@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -187,6 +188,31 @@ async def test_a_loss_of_power_loses_nothing_from_which_something_followed(
     assert min(known) >= 1, "the event itself is on the disk"
     assert num_commits < 31, "events that wait are committed together"
     assert list(read_journal(disk)) == machine.events
+
+
+async def test_a_runtime_that_is_ended_during_a_commit_leaves_nothing_out(
+    tmp_path: Path, machine: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever saw the new state may end it: the announcements of that state are published."""
+    is_syncing, real = threading.Event(), os.fdatasync
+
+    def sync(descriptor: int) -> None:
+        is_syncing.set()
+        time.sleep(0.05)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    harness = Harness(tmp_path / "journal.jsonl", machine)
+    machine.script = lambda event: [Announce(event.number, "info", "note", "n1", "text")]
+    async with harness.running():
+        harness.runtime.post(report(1))
+        harness.runtime.post(REQUEST)
+        while not is_syncing.is_set():  # noqa: ASYNC110 - of another thread
+            await asyncio.sleep(0.001)
+        assert not harness.ports.calls
+    assert harness.ports.named("acknowledge") == [(N1, 1)]
+    assert len(harness.ports.named("publish")) == 2
+    assert harness.journaled == machine.events
 
 
 async def test_what_waits_long_is_committed_in_parts(tmp_path: Path, machine: Scripted) -> None:

@@ -1,0 +1,55 @@
+"""What all links of a fleet share: the agent's code, who the controller is, and who listens."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.core.events import EventBody
+from controller.fleet.bundle import Bundle
+from controller.loop_clock import LoopClock
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.rendezvous import StoreCall
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of the controller: agents obey the newest term of a run."""
+
+    run_id: str
+    term: int
+
+
+class Listener(Protocol):
+    """Gets the events, rendezvous calls and notes of a link."""
+
+    def post(self, body: EventBody) -> None:
+        """Have the core handle an event."""
+        ...
+
+    def take_store_call(self, node: NodeId, call: StoreCall) -> None:
+        """Carry out a rendezvous call of a rank on ``node``."""
+        ...
+
+    def note(self, node: NodeId, text: str) -> None:
+        """Publish the reason why a node can't be reached."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What all links of a fleet share.
+
+    Attributes:
+        bundle: The agent's code, for nodes that have none.
+        identity: The controller, as agents know it.
+        listener: Gets events, rendezvous calls and notes.
+        clock: The clock of the run.
+        handshakes: Limits how many SSH handshakes are under way. Each takes milliseconds of one
+            core, so more at once would only let all of them run into their time limit.
+    """
+
+    bundle: Bundle
+    identity: Identity
+    listener: Listener
+    clock: LoopClock
+    handshakes: asyncio.Semaphore
