@@ -35,6 +35,11 @@ def run_quietly(load: Callable[[], Callable[[], int]]) -> int:
         return run()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except Exception as error:
+        # pydantic builds validators while modules are imported, and wraps an interrupt in an error.
+        if KeyboardInterrupt.__name__ not in str(error):
+            raise
+        return EXIT_INTERRUPTED
 
 
 def _unicron() -> Callable[[], int]:

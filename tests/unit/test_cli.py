@@ -7,8 +7,10 @@ import sys
 import time
 
 import pytest
+from pydantic_core import SchemaError
 
 from controller.cli import main
+from controller.entry_point import run_quietly
 
 LISTED = "import sys; from controller.cli import main; code = main(['policy', 'explain', '--json']); print(*sys.modules)"
 
@@ -48,6 +50,18 @@ def load():
     return lambda: main(["simulate", "trace-a"])
 raise SystemExit(run_quietly(load))
 """
+
+
+def test_an_interrupt_that_a_library_wraps_prints_no_traceback() -> None:
+    def interrupted() -> int:
+        raise SchemaError('Error building "model" validator:\n  KeyboardInterrupt: ')
+
+    def broken() -> int:
+        raise SchemaError('Error building "model" validator:\n  KeyError: ')
+
+    assert run_quietly(lambda: interrupted) == 128 + signal.SIGINT
+    with pytest.raises(SchemaError):
+        run_quietly(lambda: broken)
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3])
