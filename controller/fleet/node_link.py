@@ -2,8 +2,9 @@
 
 The link is level-based. It connects, makes sure that an agent answers, and opens a session. When
 anything breaks, it starts again, with backoff. Contact is lost when the connection ends, or when no
-message arrives for ``_SILENCE_LIMIT_S``. The agent's messages become events; each report is taken
-once, in order. The link never repeats a command; ``open_commands`` posts the outcome of each.
+message arrives for ``_SILENCE_LIMIT_S`` in which the loop was awake. The agent's messages become
+events; each report is taken once, in order. The link never repeats a command; ``open_commands``
+posts the outcome of each.
 """
 
 import asyncio

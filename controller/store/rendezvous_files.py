@@ -6,7 +6,7 @@ again in their order, the calls restore the tables and the answers to repeated c
 call for their in-memory checkpoints and before they exit, so a file stays until its generation has
 ended. A task has at most one file.
 
-Lines survive a kill of the process, like the lines of the journal, and are not synced to the disk.
+Lines survive a kill of the process. Unlike those of the journal they are not synced to the disk.
 If a file can't be written or read, operators get a note, and the controller continues without it.
 Ranks that then meet while the controller is replaced hang, and are regrouped as after any other
 hang.
