@@ -12,16 +12,16 @@ import json
 import math
 import re
 import tomllib
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from profiles.command_task import CommandTask
 from profiles.json_faults import digits_fault
+from profiles.key_mistakes import KeyMistake, key_mistakes, shorten
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.records import RecordError
@@ -29,17 +29,13 @@ from profiles.table_key import with_points_of_file
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from profiles.training_program import Program
 
-_UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
-_MISSING_KEY: Final = frozenset({"missing", "missing_argument"})
 _MAX_WEIGHT: Final = 1e9
-_MAX_SHOWN: Final = 60
-"""Longest value that an error repeats, characters."""
 
 _NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
 _OF_ANY_TASK: Final = frozenset(
     {
         "name", "weight", "workers", "min_workers", "keeps_running", "command", "long_intervals",
-        "num_micro_batches", "throughput",
+        "num_micro_batches", "throughput", "checkpoint_dir",
     }
 )  # fmt: skip
 """Keys that go with a command too; how it trains is its own business."""
@@ -83,6 +79,10 @@ class TaskProfile(BaseModel):
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
         long_intervals: After every multiple of one of these the program evaluates, or saves on its
             own account: the iteration that follows takes longer, and says nothing about the others.
+        num_iterations: The training ends after this many iterations; None means never.
+        checkpoint_dir: Directory of its checkpoints, shared by all nodes; a command gets it as its
+            task directory. Empty: a folder of its name below the run's.
+        data: Text to train on, on every node. Empty: the run's.
         throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file``
             names a table to take it from (``profiles.table_key``).
     """
@@ -106,6 +106,9 @@ class TaskProfile(BaseModel):
     shard_optimizer: bool = False
     memory_interval: int = Field(default=1, ge=0)
     long_intervals: tuple[Annotated[int, Field(gt=1)], ...] = ()
+    num_iterations: Annotated[int, Field(gt=0)] | None = None
+    checkpoint_dir: str = ""
+    data: str = ""
     throughput: ThroughputTable
 
     @model_validator(mode="after")
@@ -181,11 +184,14 @@ def load_task_profiles(path: Path) -> list[TaskProfile]:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ProfileError(f"{path}: {reason}; name a TOML file with task profiles") from error
-    return [_anchored(profile, path.parent) for profile in _parse(content, str(path), path.parent)]
+    return [anchored(profile, path.parent) for profile in _parse(content, str(path), path.parent)]
 
 
-def _anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
-    """Return the profile with its directory, which is relative to ``folder``, made absolute."""
+def anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
+    """Return the profile with its paths, which are relative to ``folder``, made absolute."""
+    paths = {key: getattr(profile, key) for key in ("checkpoint_dir", "data")}
+    absolute = {key: str((folder / path).resolve()) for key, path in paths.items() if path}
+    profile = profile.model_copy(update=absolute)
     if profile.command is not None:
         cwd = str((folder / profile.command.cwd).resolve())
         return profile.model_copy(
@@ -212,6 +218,24 @@ def _parse(content: bytes, source: str, folder: Path) -> list[TaskProfile]:
                 " every task needs a name of its own"
             )
     return profiles
+
+
+def read_task(entry: object, folder: Path) -> TaskProfile | list[KeyMistake]:
+    """Return the profile that a ``[[task]]`` table stands for, or all mistakes in it.
+
+    Args:
+        entry: The table.
+        folder: Throughput tables are relative to it. Other paths stay as they are (``anchored``).
+    """
+    # By way of JSON, because pydantic is strict about types there (no "4" or true for 4) and yet
+    # takes arrays and tables for what they stand for. A date becomes text, which no key accepts.
+    try:
+        whole = with_points_of_file(entry, folder)
+        return TaskProfile.model_validate_json(json.dumps(whole, default=str), strict=True)
+    except RecordError as error:
+        return [KeyMistake(("throughput", "file"), str(error))]
+    except ValidationError as error:
+        return key_mistakes(error, _KNOWN_KEYS)
 
 
 def _decode(content: bytes, source: str) -> dict[str, object]:
@@ -244,66 +268,23 @@ def _task_tables(document: dict[str, object], source: str) -> list[object]:
 
 
 def _parse_task(entry: object, number: int, source: str, folder: Path) -> TaskProfile:
-    # By way of JSON, because pydantic is strict about types there (no "4" or true for 4) and yet
-    # takes arrays and tables for what they stand for. A date becomes text, which no key accepts.
     name = entry.get("name") if isinstance(entry, dict) else None
-    place = f"{source}: task {_shorten(repr(name) if isinstance(name, str) else str(number))}"
-    try:
-        whole = with_points_of_file(entry, folder)
-        return TaskProfile.model_validate_json(json.dumps(whole, default=str), strict=True)
-    except RecordError as error:
-        raise ProfileError(f"{place}: {error}") from error
-    except ValidationError as error:
-        raise ProfileError(f"{place}: {_first_mistake(error)}") from error
+    place = f"{source}: task {shorten(repr(name) if isinstance(name, str) else str(number))}"
+    profile = read_task(entry, folder)
+    if isinstance(profile, TaskProfile):
+        return profile
+    raise ProfileError(f"{place}: {profile[0].text}")
 
 
-def _first_mistake(error: ValidationError) -> str:
-    # A misspelt key is also missing under its right name: the misspelling is the mistake.
-    mistakes = error.errors(include_url=False)
-    first = min(mistakes, key=lambda mistake: mistake["type"] not in _UNKNOWN_KEY)
-    if first["type"] in _UNKNOWN_KEY:
-        return _unknown_key(first["loc"])
-    place = _place(first["loc"])
-    if first["type"] in _MISSING_KEY:
-        return f"{place} is missing"
-    value = first["input"]
-    if place and isinstance(value, str | int | float):
-        place += f" = {_shorten(repr(value))}"
-    return f"{place}: {_in_plain_words(first)}" if place else _in_plain_words(first)
-
-
-def _unknown_key(location: tuple[int | str, ...]) -> str:
-    parents = [part for part in location[:-1] if isinstance(part, str)]
-    known: dict[str, list[str]] = {
-        "": sorted(TaskProfile.model_fields),
-        "command": sorted(CommandTask.model_fields),
-        "model": sorted(ModelShape.model_fields),
-        "program": sorted(Program.model_fields),
-        "throughput": sorted([*ThroughputTable.model_fields, "file"]),
-        "points": sorted(ThroughputPoint.model_fields),
-        "layout": sorted(Layout.__dataclass_fields__),
-    }
-    allowed = known[parents[-1] if parents else ""]
-    key = str(location[-1])
-    nearest = get_close_matches(key, allowed, n=1)
-    mend = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(allowed)}"
-    return f"unknown key {_shorten(_place(location))}; {mend}"
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    """Write a place as in the file, entries of arrays counted from 1."""
-    text = ""
-    for part in location:
-        text += f" {part + 1}" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def _in_plain_words(mistake: ErrorDetails) -> str:
-    return mistake["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+_KNOWN_KEYS: Final[Mapping[str, Collection[str]]] = {
+    "": TaskProfile.model_fields,
+    "command": CommandTask.model_fields,
+    "model": ModelShape.model_fields,
+    "program": Program.model_fields,
+    "throughput": [*ThroughputTable.model_fields, "file"],
+    "points": ThroughputPoint.model_fields,
+    "layout": Layout.__dataclass_fields__,
+}
 
 
 def _list(sizes: tuple[int, ...]) -> str:

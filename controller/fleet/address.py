@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nodeagent.protocol.ids import NodeId
 
 _SSH_PORT: Final = 22
+_HOME: Final = "~/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,18 @@ class NodeAddress:
         port: Port of its SSH server.
         user: User to log in as.
         client_key: Path of the private key to log in with.
-        host_public_key: Pinned host key in OpenSSH format. Any other key is refused.
-        state_dir: Absolute directory on the node that belongs to Unicron.
-        python: Interpreter on the node that has the packages the ranks need.
+        host_public_key: Pinned host key in OpenSSH format. Any other key is refused. Empty if
+            ``known_hosts`` has it.
+        state_dir: Directory on the node that belongs to Unicron: absolute, or below ``~/``, the
+            home of ``user`` there.
+        python: Interpreter on the node that has the packages the ranks need; it too may be below
+            ``~/``.
         num_workers: Worker slots of the node.
         kernel_log: File on the node that its agent follows as the kernel log. If empty, the agent
             follows the kernel's own log.
+        known_hosts: Path of a known_hosts file, read at each connection.
+        training_address: Address or name of the node in the network of the ranks; empty if it is
+            ``host``.
         has_template: False if all tasks are commands, so that no rank is forked from a template.
     """
 
@@ -39,6 +46,8 @@ class NodeAddress:
     python: str
     num_workers: int
     kernel_log: str = ""
+    known_hosts: str = ""
+    training_address: str = ""
     has_template: bool = True
 
     @property
@@ -51,6 +60,19 @@ class NodeAddress:
     def agent_socket(self) -> str:
         """Path of the agent's socket on the node."""
         return f"{self.state_dir}/agent.sock"
+
+    def at_home(self, home: str) -> "NodeAddress":
+        """Return the address with its paths made absolute, given the home of ``user`` there."""
+        state_dir, python = (
+            f"{home.rstrip('/')}/{path[2:]}" if path.startswith(_HOME) else path
+            for path in (self.state_dir, self.python)
+        )
+        return replace(self, state_dir=state_dir, python=python)
+
+    @property
+    def is_absolute(self) -> bool:
+        """Whether no path begins with ``~/``."""
+        return not any(path.startswith(_HOME) for path in (self.state_dir, self.python))
 
 
 async def connected_socket(host: str, port: int) -> socket.socket:

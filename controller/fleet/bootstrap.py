@@ -16,6 +16,7 @@ import asyncssh
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import Bundle
 from controller.fleet.errors import PermanentLinkError, TemporaryLinkError, translated
+from nodeagent.protocol.ids import NodeId
 
 _LOG: Final = logging.getLogger(__name__)
 _START_LIMIT_S: Final = 30.0
@@ -25,6 +26,18 @@ _PARALLEL_COPIES: Final = 16
 def shell_line(arguments: Sequence[str]) -> str:
     """Return ``arguments`` as the one string that SSH carries. Nothing else quotes."""
     return shlex.join(arguments)
+
+
+async def home_of(connection: asyncssh.SSHClientConnection, node: NodeId) -> str:
+    """Return the absolute path of the home that a login on ``node`` begins in.
+
+    Raises:
+        TemporaryLinkError: The connection broke.
+        PermanentLinkError: The node has no SFTP, or the user no home there.
+    """
+    with translated(f"looking up the home directory on {node}"):
+        async with connection.start_sftp_client() as sftp:
+            return str(await sftp.realpath("."))
 
 
 async def ensure_agent(

@@ -24,7 +24,7 @@ from controller.core.events import (
     Observed,
 )
 from controller.fleet.address import NodeAddress, connected_socket
-from controller.fleet.bootstrap import ensure_agent
+from controller.fleet.bootstrap import ensure_agent, home_of
 from controller.fleet.errors import (
     LinkError,
     PermanentLinkError,
@@ -120,6 +120,8 @@ class NodeLink:
             connection = await self._connect()
         _LOG.info("connected: node=%s host=%s port=%d", address.node, address.host, address.port)
         try:
+            if not address.is_absolute:
+                self.address = address.at_home(await home_of(connection, address.node))
             reader, writer = await self._open_agent(connection)
             with translated(f"session with the agent on {address.node}"):
                 await self._serve(reader, writer)
@@ -145,7 +147,7 @@ class NodeLink:
                     sock=socket,
                     username=address.user,
                     client_keys=[address.client_key],
-                    known_hosts=asyncssh.import_known_hosts(address.known_hosts_line + "\n"),
+                    known_hosts=_known_hosts(address),
                     agent_path=None,
                     config=None,
                     login_timeout=_CONNECT_LIMIT_S,
@@ -305,3 +307,14 @@ class NodeLink:
             return False
         writer.write(encode(message))
         return True
+
+
+def _known_hosts(address: NodeAddress) -> asyncssh.SSHKnownHosts:
+    """Return the host keys that a node may have.
+
+    Raises:
+        OSError: Its known_hosts file can't be read.
+    """
+    if address.host_public_key:
+        return asyncssh.import_known_hosts(address.known_hosts_line + "\n")
+    return asyncssh.read_known_hosts(address.known_hosts)

@@ -87,7 +87,7 @@ class Controller:
                 ),
             )
             self._runtime = Runtime(
-                machine, self._journal, self._clock, config.programs, replayed=replayed
+                machine, self._journal, self._clock, config.programs, config.backend, replayed
             )
             self.precomputed_plans = PrecomputedPlans(
                 machine, self._runtime.has_news, lambda text: note("planner", text)

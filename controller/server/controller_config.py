@@ -8,7 +8,7 @@ from controller.core.rules.policy import Policy
 from controller.core.state.node import NodeSpec
 from controller.core.state.task import TaskSpec
 from controller.fleet.address import NodeAddress
-from controller.server.rank_launches import TaskProgram
+from controller.server.rank_launches import Backend, TaskProgram
 from nodeagent.protocol.ids import NodeId, TaskId
 
 
@@ -24,6 +24,7 @@ class ControllerConfig:
         tables: Directory of the measured throughput tables; None means ``profiles`` beside the
             journal.
         failure_domains: Nodes with the same domain fail together. Empty where that is not known.
+        backend: ``nccl`` if workers are GPUs, ``gloo`` if they are CPUs. It holds for all nodes.
     """
 
     addresses: Sequence[NodeAddress]
@@ -32,6 +33,7 @@ class ControllerConfig:
     policy: Policy
     tables: Path | None = None
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
+    backend: Backend = "gloo"
 
     def node_specs(self) -> list[NodeSpec]:
         """Return the nodes as the core knows them."""
@@ -41,6 +43,7 @@ class ControllerConfig:
                 f"{address.host}:{address.port}",
                 address.num_workers,
                 self.failure_domains.get(address.node, ""),
+                address.training_address,
             )
             for address in self.addresses
         ]

@@ -20,8 +20,8 @@ class TrainingOptions:
             it.
         data_path: Text to train on; empty for the built-in one.
         seed: Seed of weights and data.
-        num_iterations: A training loop ends after this many iterations; None means never. A command
-            decides by itself when it ends.
+        num_iterations: A training loop ends after this many iterations, whatever its profile says;
+            None leaves it to the profile. A command decides by itself when it ends.
     """
 
     checkpoints: Path
@@ -41,7 +41,7 @@ def task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         min_workers=profile.min_workers,
         table=profile.throughput,
         flops_per_iteration=model.flops_per_sample() * num_samples if model else 0.0,
-        num_iterations=num_iterations if command is None else None,
+        num_iterations=_last_iteration(profile, num_iterations),
         num_micro_batches=profile.num_micro_batches,
         is_sharded=profile.shard_optimizer,
         makes_copies=profile.memory_interval > 0,
@@ -53,6 +53,12 @@ def task_spec(profile: TaskProfile, num_iterations: int | None) -> TaskSpec:
         has_floor=profile.iteration_floor_s > 0,
         long_intervals=_long_intervals(profile),
     )
+
+
+def _last_iteration(profile: TaskProfile, num_iterations: int | None) -> int | None:
+    if profile.command is not None:
+        return None
+    return profile.num_iterations if num_iterations is None else num_iterations
 
 
 def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
@@ -68,14 +74,14 @@ def task_programs(
 
 
 def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
-    directory = str(options.checkpoints / profile.name)
+    directory = profile.checkpoint_dir or str(options.checkpoints / profile.name)
     if profile.command is not None:
         return CommandLaunch(profile.command, directory, profile.num_micro_batches)
     assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,
         program=profile.program,
-        data_path=options.data_path,
+        data_path=profile.data or options.data_path,
         checkpoint_dir=directory,
         checkpoint_interval=profile.checkpoint_interval,
         checkpoints_kept=profile.checkpoints_kept,
@@ -83,7 +89,7 @@ def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
         micro_batch_size=profile.micro_batch_size,
         learning_rate=profile.learning_rate,
         seed=options.seed,
-        num_iterations=options.num_iterations,
+        num_iterations=_last_iteration(profile, options.num_iterations),
         iteration_floor_s=profile.iteration_floor_s,
         shard_optimizer=profile.shard_optimizer,
         memory_interval=profile.memory_interval,

@@ -54,7 +54,7 @@ def starts(
     instruction: StartRanks,
     program: TaskProgram,
     backend: Backend,
-    address_by_node: Mapping[NodeId, str],
+    host_by_node: Mapping[NodeId, str],
 ) -> dict[NodeId, list[RankLaunch]]:
     """Return the launches for each node.
 
@@ -62,11 +62,11 @@ def starts(
         instruction: The core's instruction.
         program: The program of the task.
         backend: Backend of the process groups.
-        address_by_node: ``host:port`` of each node.
+        host_by_node: Where other nodes reach the ranks of each node.
     """
     if isinstance(program, CommandLaunch):
         return _by_node(
-            _command(instruction, program, backend, number, address_by_node)
+            _command(instruction, program, backend, number, host_by_node)
             for number in instruction.global_ranks
         )
     return _by_node(_loops(instruction, program, backend))
@@ -128,17 +128,16 @@ def _command(
     program: CommandLaunch,
     backend: Backend,
     global_rank: int,
-    address_by_node: Mapping[NodeId, str],
+    host_by_node: Mapping[NodeId, str],
 ) -> tuple[NodeId, RankLaunch]:
     placement, worker = instruction.placement, instruction.placement[global_rank]
     local_ranks = _ranks_on(placement, worker.node)
     nodes = list(dict.fromkeys(each.node for each in placement))
-    first_address = address_by_node[placement[0].node]
     place = CommandPlace(
         command=program.command,
         local_rank=local_ranks.index(global_rank),
         local_workers=tuple(placement[number].slot for number in local_ranks),
-        master_address=first_address.rpartition(":")[0].strip("[]"),
+        master_address=host_by_node[placement[0].node],
         task_dir=program.task_dir,
         node_rank=nodes.index(worker.node),
         num_nodes=len(nodes),

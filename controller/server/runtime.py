@@ -72,7 +72,7 @@ class Runtime:
         journal: Journal,
         clock: LoopClock,
         programs: Mapping[TaskId, TaskProgram],
-        backend: Backend = "gloo",
+        backend: Backend,
         replayed: ReplayedRun | None = None,
     ) -> None:
         """Resume after ``replayed``, whose events ``machine`` has handled, or begin a new run."""
@@ -183,12 +183,12 @@ class Runtime:
 
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
         nodes = self.machine.state.nodes
-        addresses = {name: node.spec.address for name, node in nodes.items()}
+        hosts = {name: node.spec.training_host for name, node in nodes.items()}
         if instruction.measures is None:
             program = self._programs[instruction.task]
         else:
             program = measured_program(self._programs[instruction.measures], instruction.generation)
-        return starts(instruction, program, self._backend, addresses)
+        return starts(instruction, program, self._backend, hosts)
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if timer in self._timers:

@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 from controller.core.rules.policy import Policy
 from controller.core.rules.transitions import Step
 from controller.settings.settings_file import SettingsError, read_section
+from profiles.key_mistakes import which_is_known
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
 _MAY_BE_ZERO: Final = frozenset({"max_recoveries", "held_retries"})
@@ -30,16 +31,25 @@ def load_policy(path: Path, *, is_auto_heal: bool | None = None) -> Policy:
         SettingsError: The file can't be read, or a key or value in it is wrong.
     """
     section = read_section(path, "policy")
-    values = {key: _checked(path, key, value) for key, value in section.items()}
+    try:
+        values = {key: checked_setting(key, value) for key, value in section.items()}
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
     if is_auto_heal is not None:
         values["is_auto_heal"] = is_auto_heal
     return Policy(**values)
 
 
-def _checked(path: Path, key: str, value: object) -> Any:  # noqa: ANN401 - of the field's type
-    place = f"{path}: policy.{key}"
+def checked_setting(key: str, value: object) -> Any:  # noqa: ANN401 - of the field's type
+    """Return the value of a setting, as ``Policy`` takes it.
+
+    Raises:
+        SettingsError: There is no such setting, or it can't have this value. The text names the
+            key, and no file.
+    """
+    place = f"policy.{key}"
     if key not in _FIELDS:
-        raise SettingsError(f"{place}: unknown key; allowed: {', '.join(_FIELDS)}")
+        raise SettingsError(f"{place}: unknown key; {which_is_known(key, _FIELDS)}")
     if key == "step_s":
         return _checked_steps(place, value)
     default = _FIELDS[key].default

@@ -20,12 +20,19 @@ class NodeSpec:
         address: Where it is, for operators.
         num_workers: Its worker slots.
         failure_domain: What fails together with it, a rack or a switch; empty if not known.
+        training_address: Where ranks of other nodes reach its ranks; empty if ``address`` has it.
     """
 
     node: NodeId
     address: str
     num_workers: int
     failure_domain: str = field(default="", repr=False)
+    training_address: str = field(default="", repr=False)
+
+    @property
+    def training_host(self) -> str:
+        """Name or address at which ranks of other nodes reach its ranks."""
+        return self.training_address or self.address.rpartition(":")[0].strip("[]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """How a node is reached: the pinned key is found under the name that asyncssh looks for."""
 
+from dataclasses import replace
+
 import asyncssh
 import pytest
 
@@ -51,3 +53,13 @@ def test_a_key_of_another_port_is_not_the_nodes() -> None:
 
 def test_the_agents_socket_lies_in_the_state_directory() -> None:
     assert address("h", 22).agent_socket == "/var/lib/unicron/agent.sock"
+
+
+def test_paths_below_the_home_of_the_user_become_absolute() -> None:
+    given = replace(address("h", 22), state_dir="~/.unicron/a/n1", python="~/venv/bin/python")
+    found = given.at_home("/home/train")
+    assert not given.is_absolute
+    assert found.is_absolute
+    assert found.agent_socket == "/home/train/.unicron/a/n1/agent.sock"
+    assert found.python == "/home/train/venv/bin/python"
+    assert address("h", 22).at_home("/home/train") == address("h", 22)

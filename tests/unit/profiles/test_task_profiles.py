@@ -101,9 +101,9 @@ MISTAKES = {
         "weight = 1.5",
         "weight = 1.5\nzzz = 1",
         (
-            "task 'gpt': unknown key zzz; known: checkpoint_interval, checkpoints_kept, command,"
-            " iteration_floor_s, keeps_running, learning_rate, long_intervals, memory_interval, micro_batch_size, min_workers, model, name,"
-            " num_micro_batches, program, shard_optimizer, throughput, weight, workers"
+            "task 'gpt': unknown key zzz; known: checkpoint_dir, checkpoint_interval, checkpoints_kept, command,"
+            " data, iteration_floor_s, keeps_running, learning_rate, long_intervals, memory_interval, micro_batch_size, min_workers, model, name,"
+            " num_iterations, num_micro_batches, program, shard_optimizer, throughput, weight, workers"
         ),
     ),
     "program without a function": (

@@ -19,8 +19,8 @@ COMMAND = CommandTask(argv=("python", "train.py"))
 def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     placement = (Worker(N2, 3), Worker(N1, 0), Worker(N2, 1))
     instruction = StartRanks(1, TaskId("t"), Generation(4), Layout(dp=3), placement, (0, 1, 2))
-    addresses = {N1: "10.0.0.1:22", N2: "[fd00::2]:2222"}
-    found = starts(instruction, CommandLaunch(COMMAND, "/shared/t", 12), "nccl", addresses)
+    hosts = {N1: "10.0.0.1", N2: "fd00::2"}
+    found = starts(instruction, CommandLaunch(COMMAND, "/shared/t", 12), "nccl", hosts)
     places = {
         launch.global_rank: launch.command
         for launches in found.values()

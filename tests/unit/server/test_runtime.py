@@ -100,7 +100,7 @@ class Harness:
         self.ports = Ports()
         self.journal = Journal(path)
         self.clock = LoopClock(Ticks())
-        self.runtime = Runtime(machine, self.journal, self.clock, TRAINING)
+        self.runtime = Runtime(machine, self.journal, self.clock, TRAINING, "gloo")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Harness"]:
@@ -251,7 +251,7 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
     journal = Journal(tmp_path / "journal.jsonl")
     journal.close()
     ports = Ports()
-    runtime = Runtime(machine, journal, LoopClock(Ticks()), TRAINING)
+    runtime = Runtime(machine, journal, LoopClock(Ticks()), TRAINING, "gloo")
     runtime.post(report(1))
     with pytest.raises(ValueError, match="closed file"):
         await runtime.run(RuntimeDependencies(ports, ports, ports, ports))
@@ -414,7 +414,7 @@ async def test_timers_end_with_the_runtime(tmp_path: Path, machine: Scripted) ->
             super().post(body)
 
     harness = Harness(tmp_path / "journal.jsonl", machine)
-    harness.runtime = Noting(machine, harness.journal, harness.clock, TRAINING)
+    harness.runtime = Noting(machine, harness.journal, harness.clock, TRAINING, "gloo")
     machine.script = lambda _event: [SetTimer(1, JudgeNode(N1), 0.01)]
     async with harness.running():
         await harness.post(REQUEST)

@@ -34,7 +34,7 @@ def test_the_command_line_overrules_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[policy]\nrestart = 3\n", "policy.restart: unknown key; allowed: is_auto_heal"),
+        ("[policy]\nrestart = 3\n", "policy.restart: unknown key; did you mean 'restarts'?"),
         ("[policy]\nrestarts = 0\n", "policy.restarts: 0 must be a whole number of 1 or more"),
         ("[policy]\nrestarts = 2.5\n", "policy.restarts: 2.5 must be a whole number"),
         ("[policy]\nrestarts = true\n", "policy.restarts: True must be a number"),

@@ -1,0 +1,144 @@
+"""The keys of a cluster file, section by section. Each class is one section.
+
+The keys of ``[[task]]`` are those of ``profiles.task_profiles.TaskProfile``, and the keys of
+``[policy]`` those of ``controller.core.rules.policy.Policy``.
+"""
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
+
+
+def _is_cluster_name(name: str) -> str:
+    # It becomes a part of paths here and on the nodes.
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "must be 1 to 32 letters, digits, '-' or '_', and begin with a letter or digit"
+        )
+    return name
+
+
+def checked_node_name(name: str) -> str:
+    """Return the name of a node. Raises ``ValueError`` if no node can have it."""
+    if not _NODE_NAME.fullmatch(name):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, '.', '-' or '_', and begin with a letter or digit"
+        )
+    return name
+
+
+def _is_word(text: str) -> str:
+    if not text or "\0" in text or text != text.strip():
+        raise ValueError(
+            "must be text without spaces at its ends; leave the key out for the default"
+        )
+    return text
+
+
+def _are_labels(labels: dict[str, str]) -> dict[str, str]:
+    for name in labels:
+        if not _LABEL.fullmatch(name):
+            raise ValueError(f"{name!r} can't be a label: use letters, digits, '.', '-', '_', '/'")
+    return labels
+
+
+def _is_path_of_nodes(path: str) -> str:
+    if path.startswith("~") and not path.startswith("~/"):
+        raise ValueError("must be absolute, or begin with ~/ for the home of the user on the node")
+    if not path.startswith(("/", "~/")):
+        raise ValueError("must be absolute or begin with ~/, since it is a path on the nodes")
+    return path.rstrip("/") or "/"
+
+
+def not_a_home(path: str) -> str:
+    """Return a path that all nodes share. Raises ``ValueError`` if it begins with ``~``."""
+    if path.startswith("~"):
+        raise ValueError("must be absolute or relative to this file: ~ can differ between nodes")
+    return path
+
+
+Word = Annotated[str, AfterValidator(_is_word)]
+NodePath = Annotated[Word, AfterValidator(_is_path_of_nodes)]
+SharedPath = Annotated[Word, AfterValidator(not_a_home)]
+
+
+class Section(BaseModel):
+    """Base of the sections: no unknown key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClusterSection(Section):
+    """``[cluster]``: the cluster as a whole.
+
+    Attributes:
+        name: Name of the cluster. It is a part of paths, here and on the nodes.
+        run_dir: Directory of the controller's files on its own machine: journal, socket, logs,
+            measured tables. Default: ``$XDG_STATE_HOME/unicron/NAME``.
+        checkpoint_dir: Directory of all checkpoints, the same on every node. Each task has a
+            folder in it.
+        data: Text file to train on, on every node. Default: text of Python's documentation.
+        seed: Seed of weights and data.
+    """
+
+    name: Annotated[str, AfterValidator(_is_cluster_name)]
+    run_dir: Word | None = None
+    checkpoint_dir: SharedPath | None = None
+    data: SharedPath | None = None
+    seed: int = 1
+
+
+class SshSection(Section):
+    """``[ssh]``: how nodes are reached. A group of nodes may have its own value for each key.
+
+    Attributes:
+        user: User to log in as. Default: the user of the controller.
+        port: Port of the SSH server. Default: 22.
+        identity: Private key to log in with. Default: ``~/.ssh/id_ed25519``.
+        known_hosts: File with the host keys. Default: ``~/.ssh/known_hosts``. A key that is not in
+            it is refused.
+        host_key: The host key itself, as in ``ssh-ed25519 AAAA...``; outweighs ``known_hosts``.
+        python: Interpreter on the node that has torch and megatron-core. Default: ``python3``.
+        state_dir: Directory on the node for the agent and its files. The names of the cluster and
+            the node are added. Default: ``~/.unicron``.
+    """
+
+    user: Word | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    identity: Word | None = None
+    known_hosts: Word | None = None
+    host_key: Word | None = None
+    python: Word | None = None
+    state_dir: NodePath | None = None
+
+
+class NodesSection(SshSection):
+    """``[[nodes]]``: one node, or a group of nodes that are alike.
+
+    Attributes:
+        hosts: Their names, which are also their addresses: ``gpu-[001-016]``.
+        name: Name of a single node, instead of ``hosts``.
+        host: Address of that single node. Default: its name.
+        gpus: GPUs of each node. Ranks use CUDA and NCCL.
+        workers: Worker slots of each node without GPUs. Ranks use the CPU and gloo.
+        training_address: Address in the network of the ranks, where it is not the one that SSH
+            uses. With ``hosts`` as many as there are nodes: ``10.1.0.[1-16]``.
+        failure_domain: What fails together with it: a rack, a switch.
+        labels: Words about the nodes, for people.
+        kernel_log: File on the node that is read as its kernel log. Default: the kernel's own.
+    """
+
+    hosts: Word | None = None
+    name: Annotated[str, AfterValidator(checked_node_name)] | None = None
+    host: Word | None = None
+    gpus: Annotated[int, Field(ge=1, le=64)] | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    training_address: Word | None = None
+    failure_domain: Word | None = None
+    labels: Annotated[dict[str, str], AfterValidator(_are_labels)] = {}
+    kernel_log: NodePath | None = None
