@@ -35,7 +35,7 @@ class _Command:
 
 
 def _demo() -> _Parts:
-    from controller.demo import demo_cli as command, demo_options as options
+    from controller.demo import demo_arguments as options, demo_cli as command
 
     return _Parts(options.add_arguments, command.run)
 

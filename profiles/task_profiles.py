@@ -29,6 +29,9 @@ from profiles.table_key import with_points_of_file
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from profiles.training_program import Program
 
+DEMO_TASKS: Final = resources.files("profiles").joinpath("data", "demo.toml")
+"""The file with the demo's tasks, ``gpt-a`` and ``gpt-b``."""
+
 _MAX_WEIGHT: Final = 1e9
 
 _NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
@@ -166,8 +169,7 @@ def _allowed_layouts(model: ModelShape) -> str:
 
 def default_task_profiles() -> list[TaskProfile]:
     """Return the demo's tasks, ``gpt-a`` and ``gpt-b``."""
-    content = resources.files("profiles").joinpath("data", "demo.toml").read_bytes()
-    return _parse(content, "profiles/data/demo.toml", Path())
+    return _parse(DEMO_TASKS.read_bytes(), "profiles/data/demo.toml", Path())
 
 
 def load_task_profiles(path: Path) -> list[TaskProfile]:

@@ -19,6 +19,7 @@ from controller.demo.demo_options import DemoOptions, OptionError, check
 from controller.demo.demo_session import DemoSession
 from controller.demo.kept_files import keep_files
 from controller.demo.outcome import outcome_of
+from controller.demo.playground import serve_nodes
 from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.cluster_errors import leaf_errors
@@ -117,14 +118,21 @@ class _Demo:
 
     async def _run_cluster(self, progress: ProgressBars) -> bool:
         options = self._options
+
+        def say(text: str) -> None:
+            progress.show(self._clock.now(), "demo", text)
+
         async with LocalCluster.start(
             options.num_nodes,
             options.workers_per_node,
             base_port=options.base_port,
             sshd=options.sshd,
             network=options.network,
-            progress=lambda text: progress.show(self._clock.now(), "demo", text),
+            sshd_config=options.sshd_config,
+            progress=say,
         ) as cluster:
+            if options.nodes_only is not None:
+                await serve_nodes(options, options.nodes_only, cluster, say)
             session = DemoSession(options, cluster, self._clock, progress)
             is_kept = True
             try:

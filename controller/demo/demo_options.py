@@ -1,4 +1,4 @@
-"""The command line of ``unicron demo``. All options are checked before anything starts."""
+"""Checks the options of ``unicron demo``, before anything starts."""
 
 import argparse
 import math
@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.arguments import HelpText
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
+from controller.demo.demo_arguments import DEFAULT_ITERATIONS
 from controller.demo.kept_files import why_unusable
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
-from controller.logs.log_options import add_logging_arguments
 from controller.settings.domain_file import load_failure_domains
 from controller.settings.policy_file import load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -24,24 +23,10 @@ from profiles.task_profiles import (
     load_task_profiles,
 )
 
-_DEFAULT_ITERATIONS = 30
-_EPILOG = """\
-drills:
-  KIND@ITERATION[:key=value,...] runs the drill after the task has committed that iteration.
-  `unicron drill list` explains every kind, its keys, and the expected diagnosis.
-
-examples:
-  unicron demo --headless --auto-heal --drill kill-rank@8 --drill lose-node@16 --iterations 30 --json
-  unicron demo --headless --auto-heal --drill exception@10:task=gpt-b,rank=2 --iterations 20
-  unicron demo --headless --auto-heal --drill exception@10:status=ecc_error --iterations 20
-  unicron demo --nodes 6 --auto-heal     and, in another terminal: unicron-console --connect SOCKET
-
-exit codes:
-  0  a headless run reached its last iteration with every drill run; an interactive run ended
-  1  a task did not reach its last iteration, a drill did not run, or the cluster did not start
-  2  wrong options: nothing was started; or a drill that the task's program can't stage ended the run
-  128+N  ended by signal N
-"""
+_OF_CONTROLLER = (
+    "--headless", "--json", "--auto-heal", "--settings", "--drill", "--event-log", "--keep", "--tables",
+    "--serve", "--iterations", "--data", "--time-limit",
+)  # fmt: skip
 
 
 class OptionError(Exception):
@@ -71,136 +56,9 @@ class DemoOptions:
     time_limit_s: float | None
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
     keep: Path | None = None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options of ``unicron demo``."""
-    parser.formatter_class = HelpText
-    parser.epilog = _EPILOG
-    _add_cluster(parser)
-    _add_training(parser)
-    _add_healing(parser)
-    _add_output(parser)
-    add_logging_arguments(parser)
-
-
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    cluster = parser.add_argument_group("cluster")
-    cluster.add_argument(
-        "--nodes", type=int, default=4, metavar="N", help="number of nodes (default 4)"
-    )
-    cluster.add_argument(
-        "--workers-per-node",
-        type=int,
-        default=2,
-        metavar="K",
-        help="workers on each node (default 2)",
-    )
-    cluster.add_argument(
-        "--base-port",
-        type=int,
-        metavar="PORT",
-        help="node n1 listens on PORT, n2 on PORT+1, and so on (default: free ports)",
-    )
-    cluster.add_argument(
-        "--sshd",
-        choices=["auto", "openssh", "asyncssh"],
-        default="auto",
-        help="SSH server of the nodes; auto is OpenSSH if it is installed and works, else asyncssh"
-        " (default auto)",
-    )
-    cluster.add_argument(
-        "--namespaces",
-        action="store_true",
-        help="give each node its own network namespace; the drill partition needs it. Requires root"
-        " and iproute2 (default: all nodes share the loopback network)",
-    )
-
-
-def _add_training(parser: argparse.ArgumentParser) -> None:
-    training = parser.add_argument_group("training")
-    training.add_argument(
-        "--tasks",
-        type=Path,
-        metavar="FILE",
-        help="TOML file of task profiles (default: gpt-a and gpt-b)",
-    )
-    training.add_argument(
-        "--data",
-        default="",
-        metavar="FILE",
-        help="text file to train on (default: text from Python's documentation)",
-    )
-    training.add_argument(
-        "--seed", type=int, default=1, help="seed of the weights and the data order (default 1)"
-    )
-    training.add_argument(
-        "--iterations",
-        type=int,
-        metavar="N",
-        help="end when every task has committed N iterations (default:"
-        f" {_DEFAULT_ITERATIONS} with --headless, else run until stopped)",
-    )
-
-
-def _add_healing(parser: argparse.ArgumentParser) -> None:
-    healing = parser.add_argument_group("recovery")
-    healing.add_argument(
-        "--auto-heal", action="store_true", help="apply plans without an operator's approval"
-    )
-    healing.add_argument(
-        "--settings",
-        type=Path,
-        metavar="FILE",
-        help="TOML file with [policy] and [failure_domains]; see `unicron policy explain --help`",
-    )
-    healing.add_argument(
-        "--drill",
-        action="append",
-        default=[],
-        metavar="KIND@ITERATION[:key=value,...]",
-        help="inject a fault; may be repeated (see drills below)",
-    )
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--headless", action="store_true", help="run to the last iteration, then exit"
-    )
-    output.add_argument(
-        "--json",
-        action="store_true",
-        help="print the outcome as one JSON object on standard output; needs --headless",
-    )
-    output.add_argument(
-        "--event-log", type=Path, metavar="FILE", help="write every event to FILE, as JSON lines"
-    )
-    output.add_argument(
-        "--keep",
-        type=Path,
-        metavar="DIR",
-        help="at the end copy the journal, the event log and the logs of agents and ranks into DIR, which"
-        " must be new or empty (default: removed with the demo)",
-    )
-    output.add_argument(
-        "--tables",
-        type=Path,
-        metavar="DIR",
-        help="keep the measured throughput tables in DIR (default: removed with the demo)",
-    )
-    output.add_argument(
-        "--serve",
-        type=Path,
-        metavar="SOCKET",
-        help="path of the API socket for consoles (default: in the demo's directory)",
-    )
-    output.add_argument(
-        "--time-limit",
-        type=float,
-        metavar="SECONDS",
-        help="end the demo with exit code 1 after this time (default: no limit)",
-    )
+    tasks: Path | None = None
+    nodes_only: Path | None = None
+    sshd_config: tuple[str, ...] = ()
 
 
 def check(arguments: argparse.Namespace) -> DemoOptions:
@@ -214,9 +72,10 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         SettingsError: The settings file is wrong.
     """
     _check_each(arguments)
+    _check_playground(arguments)
     num_iterations = arguments.iterations
     if arguments.headless and num_iterations is None:
-        num_iterations = _DEFAULT_ITERATIONS
+        num_iterations = DEFAULT_ITERATIONS
     profiles = load_task_profiles(arguments.tasks) if arguments.tasks else default_task_profiles()
     nodes = [NodeId(f"n{number}") for number in range(1, arguments.nodes + 1)]
     domains = load_failure_domains(arguments.settings, nodes) if arguments.settings else {}
@@ -257,6 +116,9 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         time_limit_s=arguments.time_limit,
         failure_domains=domains,
         keep=arguments.keep,
+        tasks=arguments.tasks,
+        nodes_only=arguments.dir if arguments.nodes_only else None,
+        sshd_config=tuple(arguments.sshd_config),
     )
 
 
@@ -286,6 +148,29 @@ def _check_each(arguments: argparse.Namespace) -> None:
         )
     if arguments.time_limit is not None and not 0 < arguments.time_limit < math.inf:
         raise OptionError(f"--time-limit {arguments.time_limit}: must be above 0 seconds")
+
+
+def _check_playground(arguments: argparse.Namespace) -> None:
+    """Check the options of nodes without a controller. Raises ``OptionError``."""
+    if any("\n" in line for line in arguments.sshd_config):
+        raise OptionError("--sshd-config: give one line; the option may be repeated")
+    if arguments.sshd_config and arguments.sshd == "asyncssh":
+        raise OptionError("--sshd-config: asyncssh's server reads no sshd_config; leave --sshd out")
+    if not arguments.nodes_only:
+        if arguments.dir is not None:
+            raise OptionError(
+                "--dir is for --nodes-only; --keep DIR keeps the files of a whole demo"
+            )
+        return
+    if arguments.dir is None:
+        raise OptionError("--nodes-only writes a cluster file: add --dir DIR")
+    if reason := why_unusable(arguments.dir):
+        raise OptionError(f"--dir {arguments.dir}: {reason}")
+    for option in _OF_CONTROLLER:
+        if getattr(arguments, option.removeprefix("--").replace("-", "_")):
+            raise OptionError(
+                f"{option}: --nodes-only starts no controller; give it to `unicron run`, or leave it out"
+            )
 
 
 def _policy(arguments: argparse.Namespace) -> Policy:

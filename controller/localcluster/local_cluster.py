@@ -13,7 +13,7 @@ import asyncio
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -32,10 +32,10 @@ from controller.localcluster.process_tree import (
     send_signal,
 )
 from controller.localcluster.short_path import choose_root
-from controller.localcluster.ssh.asyncssh_server import AsyncSsh
 from controller.localcluster.ssh.credentials import RunCredentials
 from controller.localcluster.ssh.login import wait_until_serving
 from controller.localcluster.ssh.openssh import OpenSsh
+from controller.localcluster.ssh.server_choice import choose_servers
 from controller.localcluster.ssh.ssh_server import SshServer, log_path
 from controller.localcluster.warden_link import WardenLink
 from controller.localcluster.warden_orders import ServerCommand, WardenAction
@@ -88,6 +88,7 @@ class LocalCluster:
         root: Path | None = None,
         sshd: ServerChoice = "auto",
         network: NetworkChoice = "loopback",
+        sshd_config: Sequence[str] = (),
         progress: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator["LocalCluster"]:
         """Start the nodes; on exit, end all their processes and remove all files.
@@ -101,6 +102,7 @@ class LocalCluster:
             base_port: Port of node n1; n2 gets the next port, and so on. None for free ports.
             root: Directory to make and use; None for a new one under TMPDIR.
             sshd: Which SSH server to use.
+            sshd_config: Lines for OpenSSH's sshd_config, before the lines that are written here.
             network: How nodes are reached. In its own namespace a node has its own address. If
                 namespaces are impossible, ``auto`` reports why and uses the loopback network.
             progress: Takes a line about each step that an operator should know of.
@@ -113,8 +115,11 @@ class LocalCluster:
                 f"a cluster of {num_nodes} nodes with {workers_per_node} workers: both must be at"
                 " least 1"
             )
+        sshd = "openssh" if sshd_config else sshd  # no other server reads the lines
         request = choose_root(num_nodes, root)
-        candidates = choose_servers(sshd, await asyncio.to_thread(OpenSsh.find), progress)
+        candidates = choose_servers(
+            sshd, await asyncio.to_thread(OpenSsh.find, own_lines=sshd_config), progress
+        )
         names = [NodeId(f"n{number}") for number in range(1, num_nodes + 1)]
         request = request.model_copy(update={"has_namespaces": network != "loopback"})
         with ExitStack() as reservations:
@@ -320,25 +325,6 @@ class LocalCluster:
         except ServerError as error:
             reason = _last_line(log_path(node))
             return ServerError(f"{error} (node {node.node}{reason})")
-
-
-def choose_servers(
-    choice: ServerChoice, openssh: OpenSsh | None, progress: Callable[[str], None]
-) -> list[SshServer]:
-    """Return the SSH servers to try, in order.
-
-    Raises:
-        LocalClusterError: ``choice`` is OpenSSH, which is not installed.
-    """
-    missing = "no OpenSSH server (sshd in PATH, /usr/sbin or /usr/local/sbin)"
-    if choice == "asyncssh":
-        return [AsyncSsh()]
-    if choice == "openssh" and openssh is None:
-        raise LocalClusterError(f"{missing}: install openssh-server, or use --sshd asyncssh")
-    if openssh is None:
-        progress(f"{missing}: using {AsyncSsh().title} instead")
-        return [AsyncSsh()]
-    return [openssh] if choice == "openssh" else [openssh, AsyncSsh()]
 
 
 def _last_line(log: Path) -> str:

@@ -33,7 +33,8 @@ def choose_root(
     Raises:
         LocalClusterError: ``root`` is too long, or no parent is short and writable.
     """
-    room = _MAX_SOCKET_BYTES - len(f"/n{num_nodes}/{_LONGEST_SOCKET}")
+    # The nodes of a playground have their agents below the names of cluster and node.
+    room = _MAX_SOCKET_BYTES - len(f"/n{num_nodes}/demo/n{num_nodes}/{_LONGEST_SOCKET}")
     if root is not None:
         path = Path(os.path.abspath(root))  # noqa: PTH100 - resolving links may lengthen the path
         if len(os.fsencode(path)) > room:

@@ -38,18 +38,23 @@ _RUN_DIRECTORIES: Final = ("/run/", "/var/run/")
 class OpenSsh(SshServer):
     """An installed ``sshd``."""
 
-    def __init__(self, program: str) -> None:
-        """Use the server at the absolute path ``program``."""
+    def __init__(self, program: str, own_lines: Sequence[str] = ()) -> None:
+        """Use the server at the absolute path ``program``, with ``own_lines`` in its settings."""
         self.program = program
+        self._own_lines = own_lines
         self._version = _version_of(program)
 
     @classmethod
-    def find(cls, system_directories: Sequence[str] = _SYSTEM_DIRECTORIES) -> "OpenSsh | None":
+    def find(
+        cls,
+        system_directories: Sequence[str] = _SYSTEM_DIRECTORIES,
+        own_lines: Sequence[str] = (),
+    ) -> "OpenSsh | None":
         """Return the installed server: the first in PATH and then in ``system_directories``."""
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), *system_directories])
         program = shutil.which("sshd", path=path)
         # sshd executes itself again for every connection, so it demands an absolute path.
-        return cls(str(Path(program).absolute())) if program else None
+        return cls(str(Path(program).absolute()), own_lines) if program else None
 
     @property
     @override
@@ -64,7 +69,9 @@ class OpenSsh(SshServer):
     @override
     def configure(self, node: LocalNode, credentials: Credentials) -> ServerCommand:
         config = credentials.directory / "sshd_config"
-        config.write_text(render_config(node, credentials, self._version))
+        # sshd takes the first value of a key.
+        own = "".join(f"{line}\n" for line in self._own_lines)
+        config.write_text(own + render_config(node, credentials, self._version))
         self._check(config)
         return ServerCommand(
             argv=[self.program, "-D", "-e", "-f", str(config)],

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.demo.demo_arguments import add_arguments
 from controller.demo.demo_config import demo_config
-from controller.demo.demo_options import DemoOptions, OptionError, add_arguments, check
+from controller.demo.demo_options import DemoOptions, OptionError, check
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import LocalNode, ServerKind
 from controller.settings.settings_file import SettingsError
@@ -219,3 +220,31 @@ def test_where_all_tasks_are_commands_no_agent_starts_a_template(
     )  # fmt: skip
     config = demo_config(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
     assert [address.has_template for address in config.addresses] == [has_template]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--nodes-only"], "--nodes-only writes a cluster file: add --dir DIR"),
+        (["--dir", "new"], "--dir is for --nodes-only; --keep DIR keeps the files of a whole demo"),
+        (
+            ["--nodes-only", "--dir", "new", "--auto-heal"],
+            "--auto-heal: --nodes-only starts no controller; give it to `unicron run`, or leave it out",
+        ),
+        (
+            ["--sshd-config", "A b", "--sshd", "asyncssh"],
+            "--sshd-config: asyncssh's server reads no sshd_config; leave --sshd out",
+        ),
+        (
+            ["--sshd-config", "A b\nC d"],
+            "--sshd-config: give one line; the option may be repeated",
+        ),
+    ],
+)
+def test_options_of_nodes_without_a_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError) as refused:
+        options(*words)
+    assert str(refused.value) == expected

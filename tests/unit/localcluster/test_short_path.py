@@ -30,15 +30,15 @@ def test_a_long_tmpdir_gives_way_to_a_shorter_parent(long_directory: Path) -> No
 
 
 def test_no_parent_at_all_is_one_clear_error(long_directory: Path) -> None:
-    with pytest.raises(LocalClusterError, match="set TMPDIR to a writable one of at most 73 bytes"):
+    with pytest.raises(LocalClusterError, match="set TMPDIR to a writable one of at most 65 bytes"):
         choose_root(4, None, short_parents=[])
 
 
-@pytest.mark.parametrize(("num_nodes", "room"), [(4, 90), (12, 89)])
+@pytest.mark.parametrize(("num_nodes", "room"), [(4, 82), (12, 80)])
 def test_a_given_root_must_leave_room_for_the_longest_socket(num_nodes: int, room: int) -> None:
     fitting = Path("/" + "r" * (room - 1))
     assert choose_root(num_nodes, fitting).root == str(fitting)
-    assert len(f"{fitting}/n{num_nodes}/template.sock") == 107
+    assert len(f"{fitting}/n{num_nodes}/demo/n{num_nodes}/template.sock") == 107
     with pytest.raises(LocalClusterError, match=f"choose a directory of at most {room} bytes"):
         choose_root(num_nodes, Path(f"{fitting}r"))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from controller.localcluster.cluster_errors import LocalClusterError, ServerError
-from controller.localcluster.local_cluster import choose_servers
 from controller.localcluster.local_node import Account, LocalNode, ServerKind
 from controller.localcluster.ssh.openssh import OpenSsh, render_config
+from controller.localcluster.ssh.server_choice import choose_servers
 from controller.localcluster.ssh.ssh_server import Credentials
 from nodeagent.protocol.ids import NodeId
 
