@@ -76,6 +76,12 @@ def _profile() -> _Parts:
     return _Parts(profile_cli.add_arguments, profile_cli.run)
 
 
+def _run() -> _Parts:
+    from controller.service import run_cli
+
+    return _Parts(run_cli.add_arguments, run_cli.run)
+
+
 def _simulate() -> _Parts:
     from controller.operate.present_cluster import read_cluster
     from controller.simulation import simulate_cli
@@ -102,6 +108,13 @@ _COMMANDS = (
         "Start a local cluster of SSH nodes, train two Megatron tasks on it, inject faults (drills) and"
         " recover from them. The demo removes all of its processes and files when it ends.",
         _demo,
+    ),
+    _Command(
+        "run",
+        "run the controller of a cluster file, until it is stopped",
+        "Run the controller of a cluster: it starts the agents on the nodes over SSH, trains the tasks, and"
+        " recovers them from faults. If an earlier controller of this cluster has ended, it takes over.",
+        _run,
     ),
     _Command(
         "classify",
@@ -172,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="unicron",
         description=_DESCRIPTION,
         formatter_class=HelpText,
-        epilog="Start here: unicron-console --demo, or unicron demo --help",
+        epilog="Start here: unicron-console --demo, or unicron run --help for your own cluster",
     )
     parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -192,8 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run(parsed)
         sys.stdout.flush()
     except OSError as error:
-        if parsed.command == "demo" or not is_of_output(error):
-            raise  # a demo writes much else
+        if parsed.command in {"demo", "run"} or not is_of_output(error):
+            raise  # they write much else
         drop_output()
         return refuse(
             f"unicron {parsed.command}", f"standard output: {str(error.strerror).lower()}"

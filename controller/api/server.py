@@ -126,13 +126,17 @@ class ApiServer:
             )  # fmt: skip
             client.add_reply(reply.model_copy(update={"request_id": request_id}))
 
-    async def run(self, path: Path) -> None:
+    async def run(self, path: Path, *, replaces_stale: bool = False) -> None:
         """Serve on ``path`` until cancelled. At the end clients get a last snapshot.
+
+        Args:
+            path: Where to listen.
+            replaces_stale: Whether a socket that is there is removed. Its server must have ended.
 
         Raises:
             ApiSocketError: The socket can't be made there.
         """
-        with _listening(path) as listener:
+        with _listening(path, replaces_stale=replaces_stale) as listener:
             async with asyncio.TaskGroup() as group:
 
                 def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,12 +238,14 @@ def _invalid(line: bytes, error: ValidationError) -> Reply:
 
 
 @contextmanager
-def _listening(path: Path) -> Iterator[socket.socket]:
+def _listening(path: Path, *, replaces_stale: bool) -> Iterator[socket.socket]:
     """Yield a listening socket on ``path``. It has mode 0600 from its first moment.
 
     Raises:
         ApiSocketError: The path is too long, or a file is there.
     """
+    if replaces_stale and path.is_socket():
+        path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         mask = os.umask(0o177)
         try:

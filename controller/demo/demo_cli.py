@@ -20,11 +20,11 @@ from controller.demo.demo_session import DemoSession
 from controller.demo.kept_files import keep_files
 from controller.demo.outcome import outcome_of
 from controller.demo.playground import serve_nodes
-from controller.demo.progress_bars import ProgressBars
 from controller.drills.drill_arguments import DrillArgumentError
-from controller.localcluster.cluster_errors import leaf_errors
+from controller.error_groups import leaf_errors
 from controller.localcluster.local_cluster import LocalCluster, LocalClusterError
 from controller.logs.log_options import LogOptionError, log_options, logging_to
+from controller.service.progress_bars import ProgressBars
 from controller.settings.settings_file import SettingsError
 from profiles.corpus import DataError
 from profiles.task_profiles import ProfileError
@@ -82,8 +82,8 @@ class _Demo:
         self._early_end = loop.create_future()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._end_early, number)
-        names = [profile.name for profile in self._options.profiles]
-        progress = ProgressBars(names, self._options.num_iterations)
+        total = self._options.num_iterations
+        progress = ProgressBars({profile.name: total for profile in self._options.profiles})
         failures: list[BaseException] = []
         has_succeeded = False
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from typing_extensions import override
@@ -11,14 +12,15 @@ from controller.clock import SystemClock
 from controller.core.events import EventBody
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
-from controller.demo.demo_config import demo_config
 from controller.demo.demo_options import DemoOptions
 from controller.demo.kept_files import EVENT_LOG_NAME, KeptLogs
+from controller.demo.playground import CLUSTER_NAME, demo_cluster
 from controller.drills.drill_arguments import available_drills
 from controller.drills.drill_execution import DrilledController, DrillExecutor
 from controller.drills.drill_schedule import DrillSchedule, are_all_held, has_settled, why_stuck
 from controller.localcluster.local_cluster import LocalCluster
 from controller.server.announcements import AnnouncementObserver
+from controller.server.cluster_config import cluster_config
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -61,9 +63,10 @@ class DemoSession(DrilledController):
         self._kept_logs = KeptLogs(options.keep.absolute()) if options.keep is not None else None
         self._schedule = DrillSchedule(options.drills, self.post, clock.now)
         self._drills = DrillExecutor(self, cluster, lambda text: self._server.note("drill", text))
+        described = demo_cluster(options, cluster.nodes, cluster.root)
         self._server = ControllerServer(
-            "demo",
-            demo_config(options, cluster.nodes, cluster.root),
+            CLUSTER_NAME,
+            replace(cluster_config(described, options.policy), tables=options.tables),
             ServerPlaces(cluster.root, self._socket, self.event_log),
             clock,
             ServerHooks(

@@ -1,7 +1,8 @@
-"""``unicron demo --nodes-only``: the demo's SSH nodes alone, and the cluster file of these nodes.
+"""The demo's nodes as a cluster, and ``unicron demo --nodes-only``: these nodes alone.
 
-A controller is started beside them, by ``unicron run DIR/cluster.toml``, and may end and begin
-again. The nodes and all their processes end with this command. The files in DIR stay.
+For the nodes alone a cluster file is written. A controller is started beside them, by
+``unicron run DIR/cluster.toml``, and may end and begin again. The nodes and all their processes end
+with this command. The files in DIR stay.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from controller.clusterfile.cluster_reader import Cluster
+from controller.clusterfile.node_groups import ListedNode
 from controller.demo.demo_options import DemoOptions
 from controller.localcluster.local_cluster import LocalCluster
 from controller.localcluster.local_node import LocalNode
@@ -41,6 +44,35 @@ identity = "{identity}"
 known_hosts = "{known_hosts}"
 python = {python}
 """
+
+
+def demo_cluster(options: DemoOptions, nodes: Sequence[LocalNode], root: Path) -> Cluster:
+    """Return the cluster of a demo, as a cluster file would describe it.
+
+    Args:
+        options: The options of the demo.
+        nodes: The nodes.
+        root: Directory of the run. Checkpoints lie below it.
+    """
+    return Cluster(
+        name=CLUSTER_NAME,
+        path=root / FILE_NAME,
+        run_dir=root,
+        nodes=tuple(
+            ListedNode(node.address, False, options.failure_domains.get(node.node, ""), labels={})
+            for node in nodes
+        ),
+        policy=options.policy,
+        tasks=tuple(
+            profile.model_copy(update={"num_iterations": options.num_iterations})
+            if options.num_iterations is not None and profile.command is None
+            else profile
+            for profile in options.profiles
+        ),
+        checkpoints=root / "checkpoints",
+        data=options.data_path,
+        seed=options.seed,
+    )
 
 
 async def serve_nodes(

@@ -24,7 +24,7 @@ from controller.drill_matrix.matrix_table import (
     write_section,
 )
 from controller.drills.drill_arguments import DrillArgumentError
-from controller.localcluster.cluster_errors import leaf_errors
+from controller.error_groups import leaf_errors
 from controller.localcluster.local_cluster import LocalClusterError
 from controller.logs.log_options import LogOptionError, log_options, logging_to
 from profiles.drills.drill import Drill

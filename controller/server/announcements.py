@@ -40,7 +40,6 @@ class AnnouncementPublisher(Publisher):
 
     Args:
         api: Its clients get the announcements, except traces, and the answers to their commands.
-        event_log: Gets every announcement.
         observers: Get every announcement, after the event log.
         answered: Called with each answer of the core, before the API's client gets it.
         clock: The clock of the run.
@@ -49,7 +48,6 @@ class AnnouncementPublisher(Publisher):
     def __init__(
         self,
         api: ApiServer,
-        event_log: EventLog | None,
         observers: Sequence[AnnouncementObserver],
         answered: Callable[[AnswerRequest], None],
         clock: Clock,
@@ -57,11 +55,15 @@ class AnnouncementPublisher(Publisher):
         self.changed = asyncio.Event()
         """Set when the state may have changed. The task that waits for it clears it."""
         self._api = api
-        self._event_log = event_log
+        self._event_log: EventLog | None = None
         self._observers = observers
         self._answered = answered
         self._clock = clock
         self._numbers = itertools.count(1)
+
+    def log_to(self, event_log: EventLog) -> None:
+        """Write every announcement from now on to ``event_log``, too."""
+        self._event_log = event_log
 
     @override
     def publish(self, at: float, announcement: Announce) -> None:

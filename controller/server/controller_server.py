@@ -42,13 +42,16 @@ class ServerPlaces:
         directory: Directory of the run: journal, run file, rendezvous files, measured tables. It
             must exist. If it holds the journal of an earlier controller, the server takes over from
             it.
-        socket: Unix socket of the API, made by the server. Nothing may be there.
-        event_log: File of the event log, replaced if it exists; None means no event log.
+        socket: Unix socket of the API, made by the server. Nothing may be there. Only in
+            ``directory`` a socket of an earlier controller is replaced.
+        event_log: File of the event log; None means no event log.
+        is_resumed: Whether the event log is appended to. Else a file that is there is replaced.
     """
 
     directory: Path
     socket: Path
     event_log: Path | None = None
+    is_resumed: bool = False
 
 
 class ControllerServer:
@@ -82,11 +85,9 @@ class ControllerServer:
         self._clock = clock
         self._offered_drills = hooks.offered_drills
         self._drills: DrillGround = hooks.drills or _NoDrills(self)
-        self._event_log = EventLog(places.event_log) if places.event_log else None
+        self._event_log: EventLog | None = None
         self._api = ApiServer(name, self.view, self._take_command)
-        self._publisher = AnnouncementPublisher(
-            self._api, self._event_log, hooks.observers, hooks.answered, clock
-        )
+        self._publisher = AnnouncementPublisher(self._api, hooks.observers, hooks.answered, clock)
         self._commands = ApiCommands(
             lambda: self._controller,
             config.policy,
@@ -101,10 +102,13 @@ class ControllerServer:
         """Set while a controller runs and clients can connect."""
         self.is_closing = False
         """Whether a client has asked for the end of the run."""
+        # First the controller: it takes the lock of the run, without which no file is touched.
+        self._controller = self._next_controller()
         with contextlib.ExitStack() as on_error:
-            if self._event_log:
-                on_error.callback(self._event_log.close)
-            self._controller = self._next_controller()
+            on_error.callback(self._controller.close)
+            if places.event_log:
+                self._event_log = EventLog(places.event_log, is_appended=places.is_resumed)
+                self._publisher.log_to(self._event_log)
             on_error.pop_all()
 
     @property
@@ -190,7 +194,10 @@ class ControllerServer:
     async def _serve_controller(self) -> None:
         """Serve the present controller and its API until the controller is replaced."""
         async with asyncio.TaskGroup() as group:
-            services = [group.create_task(self._api.run(self._places.socket))]
+            places = self._places
+            # Under the lock of the run nobody else listens in its directory.
+            is_ours = places.socket.parent == places.directory
+            services = [group.create_task(self._api.run(places.socket, replaces_stale=is_ours))]
             # Nodes are contacted only if clients can reach the controller.
             await self._api.is_listening.wait()
             serving = self._controller.run(self._publisher, self._drills)

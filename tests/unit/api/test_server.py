@@ -448,3 +448,20 @@ async def test_the_log_warns_of_a_client_that_is_cut_off(
     [warning] = [e for e in log_entries(caplog, "controller.api") if e.level == "warning"]
     assert warning.message == "client is too slow and is disconnected"
     assert warning.fields["client"] == 2
+
+
+async def test_a_stale_socket_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    with pytest.raises(ApiSocketError):
+        await Served(path).server.run(path)
+    served = Served(path)
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        task = group.create_task(served.server.run(path, replaces_stale=True))
+        await served.server.is_listening.wait()
+        task.cancel()
+    path.write_text("a file of the user")
+    with pytest.raises(ApiSocketError):
+        await Served(path).server.run(path, replaces_stale=True)
+    assert path.read_text() == "a file of the user"

@@ -13,6 +13,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (ssh / "id_ed25519").touch()
     (ssh / "known_hosts").touch()
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")  # the path of a socket must not be too long
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -93,14 +93,17 @@ def test_a_file_says_which_nodes_train_what(folder: Path) -> None:
     assert cluster.has_gpus
     assert cluster.policy == Policy(restarts=5)
     assert [task.name for task in cluster.tasks] == ["gpt"]
-    assert cluster.run_dir == folder / ".local" / "state" / "unicron" / "llm-a"
+    assert cluster.run_dir == Path("/state/unicron/llm-a")
 
 
 def test_the_state_home_of_the_user_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
     assert loaded(folder).run_dir == Path("/var/state/unicron/llm-a")
-    monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    assert loaded(folder).run_dir == folder / ".local" / "state" / "unicron" / "llm-a"
+    monkeypatch.setenv("HOME", "/home/op")
+    text = GOOD.replace("[ssh]", f'[ssh]\nidentity = "{folder}/.ssh/id_ed25519"\nhost_key = "k"')
+    for value in ("relative", ""):  # the specification says to ignore a relative path
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        assert loaded(folder, text).run_dir == Path("/home/op/.local/state/unicron/llm-a")
 
 
 def test_a_group_may_differ_from_the_defaults(folder: Path) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from controller.demo.demo_arguments import add_arguments
-from controller.demo.demo_config import demo_config
 from controller.demo.demo_options import DemoOptions, OptionError, check
+from controller.demo.playground import demo_cluster
 from controller.drills.drill_arguments import DrillArgumentError
 from controller.localcluster.local_node import LocalNode, ServerKind
+from controller.server.cluster_config import cluster_config
+from controller.server.controller_config import ControllerConfig
 from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import DataError
@@ -42,6 +44,10 @@ def options(*words: object) -> DemoOptions:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return check(parser.parse_args([str(word) for word in words]))
+
+
+def config_of(chosen: DemoOptions, nodes: list[LocalNode], root: Path) -> ControllerConfig:
+    return cluster_config(demo_cluster(chosen, nodes, root), chosen.policy)
 
 
 def refusal(*words: str) -> str:
@@ -191,7 +197,6 @@ def test_failure_domains_come_from_the_settings_and_name_nodes_that_there_are(
     settings.write_text('[failure_domains]\nrack-1 = ["n1", "n4"]\n')
     chosen = options("--settings", settings)
     assert chosen.failure_domains == {NodeId("n1"): "rack-1", NodeId("n4"): "rack-1"}
-    assert demo_config(chosen, [], tmp_path).failure_domains == chosen.failure_domains
     with pytest.raises(SettingsError, match="no node 'n4'; nodes: n1, n2"):
         options("--settings", settings, "--nodes", "2", "--workers-per-node", "4")
 
@@ -201,7 +206,7 @@ def test_the_iterations_that_a_task_names_are_long_beside_those_that_follow_chec
 ) -> None:
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(WIDE.replace("workers = 4", "workers = 4\nlong_intervals = [30, 100]", 1))
-    [spec] = demo_config(options("--tasks", tasks), [], tmp_path).tasks
+    [spec] = config_of(options("--tasks", tasks), [], tmp_path).tasks
     assert spec.long_intervals == (5, 30, 100)
     assert spec.is_long(31)
     assert not spec.is_long(33)
@@ -218,7 +223,7 @@ def test_where_all_tasks_are_commands_no_agent_starts_a_template(
         NodeId("n1"), "127.0.0.1", 22, tmp_path, "me", tmp_path / "key", "ssh-ed25519 AAAA",
         ServerKind.OPENSSH, 2,
     )  # fmt: skip
-    config = demo_config(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
+    config = config_of(options("--tasks", EXAMPLES / tasks), [node], tmp_path)
     assert [address.has_template for address in config.addresses] == [has_template]
 
 

@@ -77,3 +77,21 @@ def test_a_log_is_private_and_replaces_an_older_one(path: Path) -> None:
     log.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(lines(path)) == 1
+
+
+def test_a_service_appends_and_keeps_a_full_file_beside_the_new_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    EventLog(path, is_appended=True).close()
+    log = EventLog(path, is_appended=True)
+    log.append(1.0, iteration(2.5))
+    log.close()
+    assert len(lines(path)) == 1
+    monkeypatch.setattr("controller.store.event_log._MOST_BYTES", 2 * path.stat().st_size)
+    log = EventLog(path, is_appended=True)
+    for number in range(2):
+        log.append(2.0 + number, iteration(2.0))
+    log.close()
+    assert [line["at"] for line in lines(path.with_name("events.jsonl.1"))] == [1.0, 2.0]
+    assert [line["at"] for line in lines(path)] == [3.0]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.core.instructions import Announce, Level
-from controller.demo.progress_bars import ProgressBars
+from controller.service.progress_bars import ProgressBars
 
 
 def iteration(number: int, loss: float = 2.5) -> Announce:
@@ -23,7 +23,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> ProgressBars:
     """Progress of a run whose standard error is no terminal."""
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    return ProgressBars(["gpt-a", "gpt-b"], 30)
+    return ProgressBars({"gpt-a": 30, "gpt-b": 30})
 
 
 def test_a_log_has_a_line_for_every_announcement(
@@ -73,7 +73,7 @@ def test_a_terminal_shows_a_bar_for_each_task_below_the_lines(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    terminal = ProgressBars(["gpt-a", "gpt-b"], 30)
+    terminal = ProgressBars({"gpt-a": 30, "gpt-b": 30})
     terminal.observe(1.0, iteration(7, loss=2.34567))
     terminal.observe(1.5, Announce(1, "error", "incident", "I-1", "rank 1 was killed"))
     terminal.close()
@@ -91,8 +91,19 @@ def test_a_run_without_an_end_has_no_bars(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    terminal = ProgressBars(["gpt-a"], None)
+    terminal = ProgressBars({"gpt-a": None})
     terminal.observe(1.0, iteration(5))
     terminal.close()
     [line] = shown(capsys)
     assert "iteration 5: loss 2.5" in line
+
+
+def test_a_service_shows_its_own_times_and_an_iteration_after_a_pause(
+    log: ProgressBars, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = ProgressBars({"gpt-a": None}, lambda at: f"day {at:g}", iteration_pause_s=10.0)
+    for number in range(1, 31):
+        service.observe(float(number), iteration(number))
+    assert [line.partition(":")[0] for line in shown(capsys)] == [
+        "[day 5] gpt-a  iteration 5", "[day 15] gpt-a  iteration 15", "[day 25] gpt-a  iteration 25",
+    ]  # fmt: skip

@@ -1,0 +1,126 @@
+"""The controller of a cluster file as a service: it runs until it is stopped, and prints events."""
+
+import asyncio
+import signal
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from controller.api.server import ApiSocketError
+from controller.clock import SystemClock
+from controller.clusterfile.cluster_reader import Cluster
+from controller.core.state.phases import TaskPhase
+from controller.error_groups import leaf_errors
+from controller.server.cluster_config import cluster_config
+from controller.server.controller_server import ControllerServer, ServerPlaces
+from controller.server.server_hooks import ServerHooks
+from controller.service.progress_bars import ProgressBars
+from controller.store.journal import JournalError
+
+EVENT_LOG_NAME: Final = "events.jsonl"
+_SOURCE: Final = "unicron"
+_ITERATION_PAUSE_S: Final = 10.0
+"""Iterations of a task are printed at most once in this time."""
+
+
+class ClusterService:
+    """One controller of a cluster file, in the foreground. ``run`` returns at its end.
+
+    Args:
+        cluster: The cluster file.
+        event_log: Where to append every event; None for a file in the run directory.
+        is_until_done: Whether to end when every task has finished.
+
+    Raises:
+        RunLockedError: Another controller runs this cluster.
+        JournalError: The journal of the earlier controller can't be taken over.
+        OSError: A file can't be written.
+    """
+
+    def __init__(self, cluster: Cluster, event_log: Path | None, *, is_until_done: bool) -> None:
+        self._cluster = cluster
+        self._is_until_done = is_until_done
+        self._clock = SystemClock()
+        self._end = asyncio.Event()
+        self._end_reason = ""
+        _make_private(cluster.run_dir)
+        totals = {task.name: task.num_iterations for task in cluster.tasks}
+        self._progress = ProgressBars(totals, self._stamp, _ITERATION_PAUSE_S)
+        self._server = ControllerServer(
+            cluster.name,
+            cluster_config(cluster, cluster.policy),
+            ServerPlaces(
+                cluster.run_dir,
+                cluster.socket,
+                event_log or cluster.run_dir / EVENT_LOG_NAME,
+                is_resumed=True,
+            ),
+            self._clock,
+            ServerHooks(observers=[self._progress]),
+        )
+
+    async def run(self) -> None:
+        """Serve until a signal, or until every task has finished if that is asked for.
+
+        Raises:
+            ApiSocketError: The socket can't be made.
+            OSError: A file can't be written.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
+                loop.add_signal_handler(number, self._stop, f"stopped by {number.name}")
+        self._say(f"cluster {self._cluster.name} from {self._cluster.path}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                services = [
+                    group.create_task(self._server.run()),
+                    group.create_task(self._say_when_ready()),
+                    group.create_task(self._watch_for_the_end()),
+                ]
+                await self._end.wait()
+                for service in services:
+                    service.cancel()
+        except* (ApiSocketError, JournalError, OSError) as errors:
+            raise leaf_errors(errors)[0] from None
+        finally:
+            self._progress.close()
+        self._say_what_stays()
+
+    def _stop(self, reason: str) -> None:
+        self._end_reason = reason
+        self._end.set()
+
+    async def _say_when_ready(self) -> None:
+        await self._server.is_ready.wait()
+        self._say(f"watch it: unicron-console --connect {self._cluster.socket}")
+
+    async def _watch_for_the_end(self) -> None:
+        while not (self._is_until_done and self._is_done()):
+            await self._server.next_change()
+        self._stop("every task has finished")
+
+    def _is_done(self) -> bool:
+        tasks = self._server.state.tasks.values()
+        return all(task.lifecycle.phase is TaskPhase.FINISHED for task in tasks)
+
+    def _say_what_stays(self) -> None:
+        self._say(f"the controller ends: {self._end_reason}")
+        if not self._is_done():
+            self._say(
+                f"training continues; the next controller takes over: unicron run {self._cluster.path}"
+            )
+
+    def _say(self, text: str) -> None:
+        self._progress.show(self._clock.now(), _SOURCE, text)
+
+    def _stamp(self, at: float) -> str:
+        """Return the local time of an event, for a log that is read days later."""
+        moment = datetime.fromtimestamp(self._clock.started_wall_s + at, tz=None)  # noqa: DTZ006
+        return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory with mode 0700, unless it is there."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)

@@ -1,0 +1,210 @@
+"""The command line of ``unicron run``. Everything is checked before anything starts."""
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from controller.api.server import ApiSocketError
+from controller.arguments import HelpText, file_path
+from controller.clusterfile.cluster_reader import Cluster, load_cluster
+from controller.clusterfile.file_mistakes import ClusterFileError
+from controller.logs.log_options import (
+    LogOptionError,
+    add_logging_arguments,
+    log_options,
+    logging_to,
+)
+from controller.printing import plain_console, print_table, refuse
+from controller.service.cluster_service import ClusterService
+from controller.store.journal import JournalError
+from controller.store.run_lock import RunLockedError
+
+_EPILOG: Final = """\
+The controller stays in the foreground. Ctrl-C or SIGTERM ends the controller and not the training: the
+ranks and agents stay on their nodes, and the next `unicron run` of this file takes over. So it does after
+a crash. A fault that happens meanwhile waits for it.
+
+The controller's files (journal, API socket, event log, measured tables) are in the run_dir of the cluster
+file. Only one controller at a time can use it.
+
+exit codes:
+  0  stopped by Ctrl-C or SIGTERM; or, with --until-done, every task has finished
+  1  not started: another controller runs this cluster, or its files can't be used
+  2  wrong options, or a mistake in the cluster file: nothing was started
+
+examples:
+  unicron run cluster.toml --dry-run
+  unicron run cluster.toml --auto-heal
+  unicron run cluster.toml --auto-heal --until-done --event-log events.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options of ``unicron run``."""
+    parser.formatter_class, parser.epilog = HelpText, _EPILOG
+    parser.add_argument(
+        "cluster", metavar="CLUSTER", type=file_path, help="the cluster file, such as cluster.toml"
+    )
+    parser.add_argument(
+        "--auto-heal",
+        action="store_true",
+        help="apply plans without an operator's approval, whatever the file says",
+    )
+    parser.add_argument(
+        "--until-done", action="store_true", help="end when every task has finished"
+    )
+    parser.add_argument(
+        "--event-log",
+        type=file_path,
+        metavar="FILE",
+        help="append every event to FILE, as JSON lines (default: events.jsonl in the run_dir)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the file, print nodes and tasks, and end; nothing is contacted or written",
+    )
+    parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
+    add_logging_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the controller; return the exit code."""
+    try:
+        cluster = load_cluster(arguments.cluster)
+        _check(arguments)
+    except ClusterFileError as error:
+        # A line for each mistake, without the program's name: editors jump to file and line.
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except ValueError as error:
+        return refuse("unicron run", str(error))
+    if arguments.auto_heal:
+        cluster = replace(cluster, policy=replace(cluster.policy, is_auto_heal=True))
+    if arguments.dry_run:
+        _print(cluster, is_json=arguments.json)
+        return 0
+    if problem := _serve(cluster, arguments):
+        refuse("unicron run", problem)
+        return 1
+    return 0
+
+
+def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:
+    """Run the controller until its end; return why it did not start, or what ended it."""
+    try:
+        with logging_to(log_options(arguments)):
+            service = ClusterService(
+                cluster, arguments.event_log, is_until_done=arguments.until_done
+            )
+            asyncio.run(service.run())
+    except (LogOptionError, RunLockedError, JournalError, ApiSocketError) as error:
+        return str(error)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{(error.strerror or str(error)).lower()}"
+    return ""
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Check the options. Raises ``ValueError``."""
+    path: Path | None = arguments.event_log
+    if arguments.json and not arguments.dry_run:
+        raise ValueError("--json prints what --dry-run has found: add --dry-run")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"--event-log {path}: there is no directory {path.absolute().parent}; create it or choose"
+            " another"
+        )
+    if path is not None and path.is_dir():
+        raise ValueError(f"--event-log {path}: is a directory; give a file name")
+
+
+def _print(cluster: Cluster, *, is_json: bool) -> None:
+    """Print what a cluster file says."""
+    kind = "gpus" if cluster.has_gpus else "workers"
+    if is_json:
+        json.dump(_as_json(cluster, kind), sys.stdout)
+        sys.stdout.write("\n")
+        return
+    console = plain_console()
+    print_table(
+        console,
+        ["node", "address", "user", kind, "failure domain", "labels"],
+        [
+            (
+                node.address.node,
+                f"{node.address.host}:{node.address.port}",
+                node.address.user,
+                str(node.address.num_workers),
+                node.failure_domain,
+                ", ".join(f"{key}={value}" for key, value in node.labels.items()),
+            )
+            for node in cluster.nodes
+        ],
+        numbers={3},
+    )
+    print_table(
+        console,
+        ["task", "program", "weight", "workers", "sizes", "checkpoints"],
+        [
+            (
+                task.name,
+                _program(cluster, number),
+                f"{task.weight:g}",
+                str(task.workers),
+                ", ".join(map(str, task.throughput.sizes)),
+                task.checkpoint_dir or str(cluster.checkpoints / task.name),
+            )
+            for number, task in enumerate(cluster.tasks)
+        ],
+        numbers={2, 3},
+    )
+    heals = (
+        "plans are applied at once" if cluster.policy.is_auto_heal else "plans wait for approval"
+    )
+    console.print(f"cluster {cluster.name}: {heals}; the controller's files: {cluster.run_dir}")
+
+
+def _as_json(cluster: Cluster, kind: str) -> dict[str, object]:
+    return {
+        "cluster": cluster.name,
+        "run_dir": str(cluster.run_dir),
+        "socket": str(cluster.socket),
+        "is_auto_heal": cluster.policy.is_auto_heal,
+        "nodes": [
+            {
+                "name": node.address.node,
+                "host": node.address.host,
+                "port": node.address.port,
+                "user": node.address.user,
+                kind: node.address.num_workers,
+                "failure_domain": node.failure_domain,
+                "labels": node.labels,
+                "state_dir": node.address.state_dir,
+            }
+            for node in cluster.nodes
+        ],
+        "tasks": [
+            {
+                "name": task.name,
+                "program": _program(cluster, number),
+                "weight": task.weight,
+                "workers": task.workers,
+                "sizes": list(task.throughput.sizes),
+                "checkpoint_dir": task.checkpoint_dir or str(cluster.checkpoints / task.name),
+            }
+            for number, task in enumerate(cluster.tasks)
+        ],
+    }
+
+
+def _program(cluster: Cluster, number: int) -> str:
+    task = cluster.tasks[number]
+    if task.command is not None:
+        return " ".join(task.command.argv)
+    return task.program.function if task.program is not None else "built-in GPT"

@@ -1,0 +1,125 @@
+"""``unicron run``: controllers of cluster files over nodes that they did not start."""
+
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.cluster_runs import (
+    controller_of,
+    demo_tasks,
+    outcome_of,
+    pids_of,
+    reach,
+    view_of,
+    write_cluster,
+)
+from tests.fakes.demo_runs import DemoRun
+from tests.fakes.playgrounds import Playground, playground, unicron
+from tests.fakes.polling import wait_until
+
+pytestmark = [
+    pytest.mark.drill,
+    pytest.mark.ranks,
+    pytest.mark.ssh,
+    pytest.mark.timeout(240),
+]
+
+REPOSITORY = Path(__file__).parents[2]
+NUM_ITERATIONS = 18
+SEED = 40
+
+
+@pytest.fixture(scope="module")
+def nodes(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
+    """Two nodes of six workers; each test has a cluster of its own on them."""
+    directory = tmp_path_factory.mktemp("nodes") / "play"
+    with playground(short_tmp, directory, "--nodes", "2", "--workers-per-node", "6") as running:
+        yield running
+
+
+def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
+    nodes: Playground, tmp_path: Path, undisturbed: DemoRun
+) -> None:
+    path = write_cluster(nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS))
+    beside = write_cluster(nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a"))
+    first, second = sorted(random.Random(SEED).sample(range(2, 14), 2))
+    with controller_of(beside, "--auto-heal", "--until-done") as other:
+        with controller_of(path, "--auto-heal") as command:
+            reach(path, first)
+            before = pids_of(path)
+            command.end(signal.SIGKILL)
+        with controller_of(path, "--auto-heal") as command:
+            command.says("has taken over (term 2)")
+            reach(path, second)
+            wait_until(lambda: pids_of(path) == before, limit_s=10)
+            command.end(signal.SIGKILL)
+        with controller_of(path, "--auto-heal", "--until-done") as command:
+            assert command.process.wait(120) == 0
+        assert other.process.wait(60) == 0
+    assert before is not None
+    assert len(before) == 8
+    losses, losses_beside = outcome_of(path), outcome_of(beside)
+    for task in undisturbed.outcome["tasks"]:  # type: ignore[attr-defined]
+        expected = {int(number): loss for number, loss in task["losses"].items()}
+        assert losses[task["name"]] == pytest.approx(expected, abs=1e-4)
+        assert sorted(losses[task["name"]]) == list(range(1, NUM_ITERATIONS + 1))
+    assert losses_beside["gpt-a"] == pytest.approx(losses["gpt-a"], abs=1e-4)
+
+
+def test_a_controller_that_is_stopped_leaves_the_training_and_a_second_is_refused(
+    nodes: Playground, tmp_path: Path
+) -> None:
+    path = write_cluster(nodes, tmp_path / "c", "c", demo_tasks(10_000, "gpt-a"))
+    with controller_of(path) as command:
+        reach(path, 2)
+        before = pids_of(path)
+        refused = subprocess.run(
+            unicron("run", str(path)), capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 1
+        assert f"process {command.process.pid} on" in refused.stderr
+        assert "since 20" in refused.stderr
+        assert command.end(signal.SIGINT) == 0
+        assert command.lines[-2].endswith("the controller ends: stopped by SIGINT")
+        assert command.lines[-1].endswith(
+            f"training continues; the next controller takes over: unicron run {path}"
+        )
+    assert view_of(path) is None
+    with controller_of(path) as command:
+        reach(path, 4)
+        wait_until(lambda: pids_of(path) == before, limit_s=10)
+        assert command.end(signal.SIGTERM) == 0
+    log = (path.parent / "run" / "events.jsonl").read_text()
+    assert "has taken over (term 2)" in log
+    assert '"iteration":1,' in log
+    assert (path.parent / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_path: Path) -> None:
+    examples = [REPOSITORY / "examples" / name / "tasks.toml" for name in ("own_loop", "command")]
+    include = ", ".join(f'"{path}"' for path in examples)
+    path = write_cluster(nodes, tmp_path / "d", "d", demo_tasks(10_000, "gpt-a"))
+    path.write_text(f"include = [{include}]\n{path.read_text()}")
+    with controller_of(path, "--auto-heal"):
+        reach(path, 3)
+        view = view_of(path)
+        assert sorted(task.name for task in view.tasks) == ["command", "gpt-a", "own"]
+        assert view.incidents == []
+        assert (path.parent / "checkpoints" / "command").is_dir()
+
+
+def test_a_broken_file_starts_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('[cluster]\nnam = "x"\nrun_dir = "run"\n')
+    done = subprocess.run(unicron("run", str(path)), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"{path}:1: has no [[nodes]]: write a [[nodes]] table for each group of nodes",
+        f"{path}:1: has no [[task]]: write a [[task]] table for each, or include a file",
+        f"{path}:2: cluster: unknown key nam; did you mean 'name'?",
+    ]
+    assert list(tmp_path.iterdir()) == [path]
