@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
+EXIT_NO_CONTROLLER: Final = 3
 LEAVE_LIMIT_S: Final = 5.0
 """How long the app may take to leave after a signal, before the process exits without it."""
 
@@ -49,7 +50,8 @@ EXAMPLES: Final = """\
 examples:
   unicron-console --demo                      start a demo cluster on this machine; it ends on quit
   unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
-  unicron-console --connect /run/unicron.sock attach to a running controller
+  unicron-console --cluster cluster.toml      attach to the controller of "unicron run cluster.toml"
+  unicron-console --connect /run/unicron.sock attach to a controller at this API socket
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
 
 All arguments after --demo that the console does not know go to "unicron demo"
@@ -87,9 +89,13 @@ def _show(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
     if arguments.demo:
         _LOG.info("console starts a demo: pid=%d", os.getpid())
         return _run_demo(demo_argv, is_ascii=arguments.ascii)
-    path = Path(arguments.connect)
+    path = _socket_of(arguments)
     if problem := connect_problem(path):
-        _refuse(problem)
+        if arguments.cluster is None:
+            _refuse(problem)
+        start = f"start one with: unicron run {arguments.cluster}"
+        text = f"no controller runs {arguments.cluster} ({problem}); {start}"
+        _refuse(text, EXIT_NO_CONTROLLER)
     _LOG.info("console attaches: pid=%d socket=%s", os.getpid(), path)
     return _attach(path, is_ascii=arguments.ascii)
 
@@ -141,6 +147,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     what.add_argument(
         "--demo", action="store_true", help="start a demo cluster, and end it with the console"
     )
+    what.add_argument(
+        "--cluster", metavar="FILE", help="attach to the controller that runs this cluster file"
+    )
     what.add_argument("--connect", metavar="SOCKET", help="attach to a controller's API socket")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII signs only")
     add_logging_arguments(parser, owns_terminal=False)
@@ -166,9 +175,20 @@ def _streams() -> dict[str, bool]:
     return {name: stream is not None and stream.isatty() for name, stream in streams.items()}
 
 
-def _refuse(problem: str) -> NoReturn:
+def _refuse(problem: str, code: int = EXIT_USAGE) -> NoReturn:
     sys.stderr.write(f"unicron-console: {problem}\n")
-    raise SystemExit(EXIT_USAGE)
+    raise SystemExit(code)
+
+
+def _socket_of(arguments: argparse.Namespace) -> Path:
+    if arguments.cluster is None:
+        return Path(arguments.connect)
+    from controller.clusterfile.controller_choice import ChoiceError, socket_of  # noqa: PLC0415 (slow)
+
+    try:
+        return socket_of(Path(arguments.cluster))
+    except ChoiceError as error:
+        _refuse(str(error))
 
 
 def _attach(path: Path, *, is_ascii: bool) -> int:

@@ -89,6 +89,12 @@ def _simulate() -> _Parts:
     return _Parts(simulate_cli.add_arguments, partial(simulate_cli.run, read_cluster=read_cluster))
 
 
+def _status() -> _Parts:
+    from controller.operate import status_cli
+
+    return _Parts(status_cli.add_arguments, status_cli.run)
+
+
 def _uncordon() -> _Parts:
     from controller.operate import operate_cli
 
@@ -115,6 +121,13 @@ _COMMANDS = (
         "Run the controller of a cluster: it starts the agents on the nodes over SSH, trains the tasks, and"
         " recovers them from faults. If an earlier controller of this cluster has ended, it takes over.",
         _run,
+    ),
+    _Command(
+        "status",
+        "show tasks, nodes, open incidents and waiting plans of a controller",
+        "Show what a running controller knows: its tasks, nodes, open incidents, plans that wait, and the"
+        " controller itself.",
+        _status,
     ),
     _Command(
         "classify",

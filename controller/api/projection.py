@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from controller.api.views import (
     AlternativeView,
     ClusterView,
+    ControllerView,
     DrillView,
     ExplanationView,
     FloorsView,
@@ -50,6 +51,7 @@ class Frame:
     """Number of losses per task, the newest; None for all."""
     explanations: Mapping[tuple[str, int], Explanation | None] = field(default_factory=dict)
     prepared: PreparedView | None = None
+    controller: ControllerView | None = None
 
 
 def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
@@ -78,6 +80,7 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         measurement=_measurement(state.measurements.current)
         if state.measurements.current
         else None,
+        controller=frame.controller,
     )
 
 

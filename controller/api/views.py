@@ -209,6 +209,18 @@ class DrillView(View):
     """The expected outcome, in one sentence."""
 
 
+class ControllerView(View):
+    """The controller itself."""
+
+    pid: int
+    host: str
+    term: int
+    """1 for the first controller of a run; each that takes over adds 1."""
+    since: str
+    """When this controller began, in UTC, ISO 8601."""
+    journal_bytes: int
+
+
 class ClusterView(View):
     """The whole cluster at one instant."""
 
@@ -229,3 +241,5 @@ class ClusterView(View):
     drills: list[DrillView] = Field(default_factory=list)
     prepared: PreparedView | None = None
     measurement: MeasurementView | None = None
+    controller: ControllerView | None = None
+    """None from a controller of an older version."""

@@ -188,10 +188,9 @@ class _Reader:
         return read_section(document, (key,), document.values[key], kind, self._mistakes)
 
     def _run_dir(self, document: TomlDocument, section: ClusterSection | None) -> Path:
-        if section is not None and section.run_dir is not None:
-            path = self._folder / Path(section.run_dir).expanduser()
-        else:
-            path = _state_home(os.environ) / "unicron" / (section.name if section else "")
+        if section is None:
+            return Path()
+        path = run_directory(section, self._folder)
         longest = len(os.fsencode(path / SOCKET_NAME))
         if longest > _MOST_SOCKET_BYTES:
             text = (
@@ -231,6 +230,13 @@ def why_unfit(cluster: Cluster) -> str:
         )
     placed = place(layouts, {}, available)
     return f"{placed.reason}: {mend}" if isinstance(placed, Unplaceable) else ""
+
+
+def run_directory(section: ClusterSection, folder: Path) -> Path:
+    """Return the directory of the controller's files; ``folder`` is that of the cluster file."""
+    if section.run_dir is not None:
+        return folder / Path(section.run_dir).expanduser()
+    return _state_home(os.environ) / "unicron" / section.name
 
 
 def _state_home(environment: Mapping[str, str]) -> Path:

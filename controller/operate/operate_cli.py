@@ -9,11 +9,17 @@ import getpass
 import json
 import sys
 import uuid
-from pathlib import Path
 
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import Command, DecideLoss, UncordonNode
 from controller.arguments import HelpText
+from controller.clusterfile.controller_choice import (
+    ChoiceError,
+    add_choice,
+    choose_controller,
+    refuse_without_controller,
+)
+from controller.printing import refuse
 
 _MAX_DIGITS = 4
 
@@ -27,11 +33,12 @@ overrides both.
 exit codes:
   0  done
   1  the controller refused; the message says why
-  2  wrong arguments, or no controller answers at SOCKET
+  2  wrong arguments, or a mistake in the cluster file
+  3  no controller answers
 
 examples:
-  unicron uncordon n3 --connect /run/unicron.sock
-  unicron uncordon n3:1 --connect /run/unicron.sock
+  unicron uncordon n3 --cluster cluster.toml
+  unicron uncordon n3:1
   unicron uncordon n3 --connect /run/unicron.sock --force --json
 """
 
@@ -45,10 +52,11 @@ The controller refuses if the node is in contact, and --lost if the node's tasks
 exit codes:
   0  done
   1  the controller refused; the message says why
-  2  wrong arguments, or no controller answers at SOCKET
+  2  wrong arguments, or a mistake in the cluster file
+  3  no controller answers
 
 examples:
-  unicron unreachable n3 --lost --connect /run/unicron.sock
+  unicron unreachable n3 --lost --cluster cluster.toml
   unicron unreachable n3 --wait --connect /run/unicron.sock --json
 """
 
@@ -84,9 +92,7 @@ def _add_common(
     parser.formatter_class = HelpText
     parser.epilog = epilog
     parser.add_argument("node", metavar=metavar, help=node)
-    parser.add_argument(
-        "--connect", type=Path, required=True, metavar="SOCKET", help="the controller's API socket"
-    )
+    add_choice(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as one JSON object")
 
 
@@ -119,11 +125,14 @@ def run_unreachable(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, command: Command) -> int:
+    program = f"unicron {arguments.command}"
     try:
+        choose_controller(arguments)
         reply = ask(arguments.connect, command)
+    except ChoiceError as error:
+        return refuse(program, str(error))
     except NoControllerError as error:
-        sys.stderr.write(f"unicron {arguments.command}: {error}\n")
-        return 2
+        return refuse_without_controller(program, arguments, str(error))
     if arguments.json:
         answer = {"is_ok": reply.is_ok, "code": reply.code, "message": reply.message}
         sys.stdout.write(f"{json.dumps(answer)}\n")

@@ -16,6 +16,11 @@ from typing import Any
 
 from controller.api.client import NoControllerError, ask
 from controller.api.wire import AskWhatIf
+from controller.clusterfile.controller_choice import (
+    ChoiceError,
+    choose_controller,
+    refuse_without_controller,
+)
 from controller.core.rehearsal import ImpossibleError
 from controller.plan.plan_text import explanation_of, print_answer
 from controller.plan.problem_file import ProblemFile
@@ -27,7 +32,11 @@ from profiles.records import RecordError
 
 
 def run_on_cluster(arguments: argparse.Namespace) -> int:
-    """Ask and print the answer; return 0, or 2 if there is no answer or an option is wrong."""
+    """Ask and print the answer.
+
+    Returns:
+        0; 2 if there is no answer or an option is wrong; 3 if no controller answers.
+    """
     if arguments.save_problem and arguments.save_problem.exists():
         text = f"--save-problem {arguments.save_problem}: exists already; name another file"
         return refuse("unicron plan", text)
@@ -36,11 +45,14 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
         if arguments.state:
             answer = _of_saved(arguments.state, question)
         else:
+            choose_controller(arguments)
             answer = _of_live(arguments.connect, question)
         problem = answer.pop("problem", None)
         if arguments.save_problem:
             _save(arguments.save_problem, problem)
-    except (ImpossibleError, NoControllerError, RunError, RecordError) as error:
+    except NoControllerError as error:
+        return refuse_without_controller("unicron plan", arguments, str(error))
+    except (ImpossibleError, ChoiceError, RunError, RecordError) as error:
         return refuse("unicron plan", str(error))
     if arguments.explain:
         planner_problem = ProblemFile.model_validate(problem).planner_problem

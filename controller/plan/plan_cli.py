@@ -39,7 +39,7 @@ examples:
   unicron plan solve problem.json --explain
   unicron plan what-if problem.json --lose 8 --fault gpt3-7b
   unicron plan what-if problem.json --add 16 --weight gpt3-7b=2 --json
-  unicron plan what-if --connect /run/unicron.sock --lose-node n3 --lose-node n4
+  unicron plan what-if --cluster cluster.toml --lose-node n3 --lose-node n4
   unicron plan what-if --state /var/lib/unicron/run --add 8 --weight gpt3-7b=2
 """
 
@@ -75,13 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source(changing: argparse.ArgumentParser) -> None:
-    source = changing.add_argument_group("source (give one of the three)")
+    source = changing.add_argument_group("source (give one of them)")
     source.add_argument(
         "problem",
         type=file_path,
         nargs="?",
         metavar="PROBLEM.json",
         help="problem file (see below)",
+    )
+    source.add_argument(
+        "--cluster", type=file_path, metavar="FILE", help="the cluster file of a running controller"
     )
     source.add_argument(
         "--connect", type=file_path, metavar="SOCKET", help="a running controller's API socket"
@@ -238,9 +241,9 @@ def _option_conflict(arguments: argparse.Namespace) -> str:
     """Return in one line which options conflict; empty if none do."""
     if mistake := _contradiction(arguments):
         return mistake
-    places = [arguments.problem, arguments.connect, arguments.state]
+    places = [arguments.problem, arguments.cluster, arguments.connect, arguments.state]
     if sum(place is not None for place in places) != 1:
-        return "give one of PROBLEM.json, --connect SOCKET and --state DIR"
+        return "give one of PROBLEM.json, --cluster FILE, --connect SOCKET and --state DIR"
     if arguments.problem is None:
         if arguments.add > _MAX_WORKERS:
             return f"--add {arguments.add}: must be {_MAX_WORKERS} at most"

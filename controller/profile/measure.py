@@ -16,6 +16,12 @@ from controller.api.client import Connection, NoControllerError, ask, connect
 from controller.api.views import MeasuredSizeView, MeasurementView
 from controller.api.wire import CancelMeasurement, MeasureTask
 from controller.arguments import HelpText, file_path
+from controller.clusterfile.controller_choice import (
+    ChoiceError,
+    add_choice,
+    choose_controller,
+    refuse_without_controller,
+)
 from controller.printing import refuse
 from controller.profile.profile_options import check_output, count, sizes
 from controller.profile.table_commands import print_table
@@ -42,13 +48,18 @@ The results go into the controller's own table of the task (docs/profiles.md), a
 exit codes:
   0  every size that fits was measured
   1  a size was not measured, or the controller refused
-  2  an argument is wrong, or no controller answers
+  2  an argument is wrong, or a mistake in the cluster file
+  3  no controller answers
 
 examples:
-  unicron profile measure gpt-a --connect /run/unicron.sock
-  unicron profile measure gpt-a --sizes 1,2,4 --iterations 20 --output measured.json --connect /run/unicron.sock
-  unicron profile measure --cancel M-6 --connect /run/unicron.sock
+  unicron profile measure gpt-a --cluster cluster.toml
+  unicron profile measure gpt-a --sizes 1,2,4 --iterations 20 --output measured.json
+  unicron profile measure --cancel M-6
 """
+
+
+class _LostError(NoControllerError):
+    """The measurement can't be followed any more, although it began."""
 
 
 def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -73,13 +84,7 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         default="10",
         help="iterations timed at each size (default 10)",
     )
-    parser.add_argument(
-        "--connect",
-        type=file_path,
-        required=True,
-        metavar="SOCKET",
-        help="the controller's API socket",
-    )
+    add_choice(parser)
     parser.add_argument(
         "--contained",
         action="store_true",
@@ -95,9 +100,10 @@ def add_arguments(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print; return 0, 1 if a size was not measured, 2 if an argument is wrong."""
+    """Measure and print; return the exit code that the help explains."""
     try:
         _check_task_or_cancel(arguments.task, arguments.cancel)
+        choose_controller(arguments)
         if arguments.cancel is not None:
             return _cancel(arguments.connect, arguments.cancel)
         command = MeasureTask(
@@ -111,7 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
         check_output(arguments.output)
         with _signals_interrupt(), connect(arguments.connect) as connection:
             return _measure(arguments, connection, command)
-    except (RecordError, NoControllerError) as error:
+    except _LostError as error:
+        return refuse("unicron profile", str(error))
+    except NoControllerError as error:
+        return refuse_without_controller("unicron profile", arguments, str(error))
+    except (RecordError, ChoiceError) as error:
         return refuse("unicron profile", str(error))
     except OSError as error:
         if error.filename is None:
@@ -211,12 +221,12 @@ class _Watch:
             found = view.measurement
             if found is None or found.name != self.name:
                 text = f"{self.name} is over, and its result was replaced by a later measurement"
-                raise NoControllerError(text)
+                raise _LostError(text)
             self.newest = found
             self._show(found)
             if found.is_over:
                 return
-        raise NoControllerError(f"the controller has ended, and {self.name} with it")
+        raise _LostError(f"the controller has ended, and {self.name} with it")
 
     def _show(self, found: MeasurementView) -> None:
         for size in found.sizes:

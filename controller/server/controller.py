@@ -16,6 +16,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from controller.api.views import ControllerView
 from controller.clock import SystemClock
 from controller.core.cluster_spec import spec_of
 from controller.core.events import ControllerStarted, EventBody
@@ -69,9 +70,11 @@ class Controller:
         with contextlib.ExitStack() as opened:
             lock = RunLock(journal.parent, clock.wall_s())
             opened.callback(lock.close)
+            self._holder = lock.holder
             machine = Machine(config.node_specs(), config.tasks, config.policy)
             replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
             started = _beginning(machine, clock, replayed)
+            self._term = started.term
             clock.continue_from(started.started_wall_s, replayed.at)
             _LOG.info(
                 "controller begins: run=%s term=%d events=%d",
@@ -115,6 +118,16 @@ class Controller:
     def state(self) -> ClusterState:
         """The state of the core. Callers must not change it."""
         return self._runtime.machine.state
+
+    def view(self) -> ControllerView:
+        """Return this controller as operators see it."""
+        return ControllerView(
+            pid=self._holder.pid,
+            host=self._holder.host,
+            term=self._term,
+            since=self._holder.since,
+            journal_bytes=self._journal.num_bytes,
+        )
 
     def post(self, body: EventBody) -> None:
         """Have the core handle an event, after the events that wait."""

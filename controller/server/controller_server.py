@@ -128,6 +128,7 @@ class ControllerServer:
             max_losses=max_losses,
             explanations=plans.explanations,
             prepared=plans.prepared,
+            controller=self._controller.view(),
         )
         return project(self.state, self._clock.now(), frame)
 

@@ -93,7 +93,8 @@ class ClusterService:
 
     async def _say_when_ready(self) -> None:
         await self._server.is_ready.wait()
-        self._say(f"watch it: unicron-console --connect {self._cluster.socket}")
+        path = self._cluster.path
+        self._say(f"watch it: unicron-console --cluster {path}, or unicron status --cluster {path}")
 
     async def _watch_for_the_end(self) -> None:
         while not (self._is_until_done and self._is_done()):

@@ -109,7 +109,9 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
             _sync_directory(path.parent)  # else a loss of power may take the new file's name
-        _LOG.info("journal opened: path=%s bytes=%d", path, path.stat().st_size)
+        self.num_bytes = os.fstat(self._file.fileno()).st_size
+        """Size of the file, with what is not on the disk yet."""
+        _LOG.info("journal opened: path=%s bytes=%d", path, self.num_bytes)
 
     def append(self, event: Event) -> None:
         """Write ``event``. It survives a kill of this process, or a loss of power, once committed.
@@ -117,7 +119,9 @@ class Journal:
         Raises:
             OSError: The disk is full, or broken.
         """
-        self._file.write(encode_event(event))
+        line = encode_event(event)
+        self._file.write(line)
+        self.num_bytes += len(line)
 
     async def commit(self) -> None:
         """Return once the disk has all events that were appended.

@@ -153,7 +153,7 @@ def test_without_a_terminal_one_line_and_exit_2(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([], "--demo --connect is required"),
+        ([], "--demo --cluster --connect is required"),
         (["--connect", "x", "--nodes", "3"], "unknown argument: --nodes"),
         (["--demo", "--connect", "x"], "not allowed with"),
     ],
@@ -192,6 +192,21 @@ def test_a_missing_socket_is_one_line(tmp_path: Path) -> None:
         assert it.output.strip() == (
             f"unicron-console: no controller socket at {tmp_path / 'none.sock'}"
         )
+
+
+def test_a_cluster_without_a_controller_is_one_line_and_exit_3(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('[cluster]\nname = "a"\nrun_dir = "run"\n')
+    with terminal("-m", "console.cli", "--cluster", str(path)) as it:
+        assert it.exit_code() == 3
+        assert it.output.replace("\r\n", "").strip() == (
+            f"unicron-console: no controller runs {path} (no controller socket at"
+            f" {tmp_path}/run/api.sock); start one with: unicron run {path}"
+        )
+    path.write_text("[cluster]\n")
+    with terminal("-m", "console.cli", "--cluster", str(path)) as it:
+        assert it.exit_code() == 2
+        assert it.output.strip() == f"unicron-console: {path}:1: cluster: name is missing"
 
 
 @contextmanager

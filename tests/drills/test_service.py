@@ -1,5 +1,6 @@
 """``unicron run``: controllers of cluster files over nodes that they did not start."""
 
+import json
 import random
 import signal
 import subprocess
@@ -106,9 +107,13 @@ def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_pat
     path.write_text(f"include = [{include}]\n{path.read_text()}")
     with controller_of(path, "--auto-heal"):
         reach(path, 3)
-        view = view_of(path)
-        assert sorted(task.name for task in view.tasks) == ["command", "gpt-a", "own"]
-        assert view.incidents == []
+        words = unicron("status", "--cluster", str(path), "--json")
+        shown = subprocess.run(words, capture_output=True, text=True, check=True)
+        status = json.loads(shown.stdout)
+        ranks = {task["name"]: len(task["ranks"]) for task in status["tasks"]}
+        assert ranks == {"command": 2, "gpt-a": 4, "own": 2}
+        assert status["incidents"] == []
+        assert status["controller"]["term"] == 1
         assert (path.parent / "checkpoints" / "command").is_dir()
 
 

@@ -126,7 +126,7 @@ def test_whoever_is_no_controller_is_named_in_one_line(
 ) -> None:
     path = tmp_path / "api.sock"
     with speaker(path, says):
-        assert main(["uncordon", "n1", "--connect", str(path)]) == 2
+        assert main(["uncordon", "n1", "--connect", str(path)]) == 3
     printed = capsys.readouterr().err
     assert error in printed
     assert printed.count("\n") == 1
@@ -136,11 +136,11 @@ def test_a_socket_that_is_missing_or_dead_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "api.sock"
-    assert main(["uncordon", "n1", "--connect", str(path)]) == 2
+    assert main(["uncordon", "n1", "--connect", str(path)]) == 3
     assert "there is no controller's socket" in capsys.readouterr().err
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    assert main(["uncordon", "n1", "--connect", str(path)]) == 2
+    assert main(["uncordon", "n1", "--connect", str(path)]) == 3
     assert "connection refused" in capsys.readouterr().err
 
 

@@ -138,8 +138,8 @@ def test_the_table_tells_who_goes_where(run: Path, capsys: pytest.CaptureFixture
         (["--connect", "RUN"], "RUN: is no socket; name a controller's"),
         (["--connect", "RUN/journal.jsonl"], "RUN/journal.jsonl: is no socket; name a controller's"),
         (["--connect", "RUN/no.sock"], "RUN/no.sock: there is no controller's socket"),
-        ([], "give one of PROBLEM.json, --connect SOCKET and --state DIR"),
-        (["p.json", "--state", "RUN"], "give one of PROBLEM.json, --connect SOCKET and --state DIR"),
+        ([], "give one of PROBLEM.json, --cluster FILE, --connect SOCKET and --state DIR"),
+        (["p.json", "--state", "RUN"], "give one of PROBLEM.json, --cluster FILE, --connect SOCKET and --state DIR"),
         (["p.json", "--lose-node", "n1"], "--lose-node and --add-node are for clusters; a problem file has no nodes: use --lose and --add"),
         (["p.json", "--save-problem", "x"], "--save-problem is for clusters; leave it out"),
         (["--state", "RUN", "--save-problem", "RUN/journal.jsonl"], "--save-problem RUN/journal.jsonl: exists already; name another file"),
@@ -153,7 +153,7 @@ def test_a_mistake_is_one_line(
     words: list[str], told: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     placed = [word.replace("RUN", str(run)) for word in words]
-    assert main(["plan", "what-if", *placed]) == 2
+    assert main(["plan", "what-if", *placed]) == (3 if "--connect" in words else 2)
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == f"unicron plan: {told.replace('RUN', str(run))}\n"

@@ -1,0 +1,212 @@
+"""The report of ``unicron status``: JSON and tables, as functions of a view."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.api.plan_views import PlanView
+from controller.api.views import ClusterView, IncidentView, NodeView, TaskView
+from controller.core.state.phases import IncidentState, PlanState
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTable:
+    """One table: its title, headings, rows, and the columns that are numbers."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    numbers: frozenset[int] = frozenset()
+
+
+def as_json(view: ClusterView, socket: Path) -> dict[str, Any]:
+    """Return the whole report as one JSON object. Times are seconds since the start of the run."""
+    ranks = _ranks(view)
+    return {
+        "cluster": view.cluster,
+        "now_s": view.now,
+        "started_wall_s": view.started_wall_s,
+        "is_auto_heal": view.is_auto_heal,
+        "tasks": [
+            {
+                "name": task.name,
+                "phase": task.phase.value,
+                "note": task.note,
+                "iteration": task.iteration,
+                "target_iterations": task.target_iterations,
+                "loss": task.loss,
+                "workers": task.workers,
+                "layout": task.layout.model_dump() if task.layout else None,
+                "generation": task.generation,
+                "checkpoint_iteration": task.checkpoint_iteration,
+                "ranks": ranks.get(task.name, []),
+            }
+            for task in view.tasks
+        ],
+        "nodes": [
+            {
+                "name": node.node,
+                "address": node.address,
+                "condition": node.condition.value,
+                "note": node.note,
+                "isolated": node.isolated,
+                "workers": len(node.workers),
+                "busy": _num_busy(node),
+                "agent_pid": node.agent_pid,
+                "asked_at": node.asked_at,
+            }
+            for node in view.nodes
+        ],
+        "incidents": [_incident(incident) for incident in view.incidents],
+        "plans": [_plan(plan) for plan in view.plans],
+        "controller": {
+            **(view.controller.model_dump() if view.controller else {}),
+            "socket": str(socket),
+        },
+    }
+
+
+def tables(view: ClusterView, socket: Path) -> list[StatusTable]:
+    """Return the tables: tasks, nodes, open incidents, waiting plans, and the controller."""
+    return [
+        StatusTable(
+            "tasks",
+            ("task", "phase", "iteration", "loss", "workers", "layout", "weight", "note"),
+            [_task_row(task) for task in view.tasks],
+            frozenset({2, 3, 4, 6}),
+        ),
+        StatusTable(
+            "nodes",
+            ("node", "address", "condition", "busy", "note"),
+            [
+                (
+                    node.node,
+                    node.address,
+                    "isolated" if node.isolated else node.condition.value,
+                    f"{_num_busy(node)}/{len(node.workers)}",
+                    node.isolated or node.note,
+                )
+                for node in view.nodes
+            ],
+            frozenset({3}),
+        ),
+        StatusTable(
+            "open incidents",
+            ("incident", "state", "severity", "status", "place", "action", "age", "reason"),
+            [_incident_row(incident, view.now) for incident in open_incidents(view)],
+            frozenset({6}),
+        ),
+        StatusTable(
+            "waiting plans",
+            ("plan", "waits", "trigger", "workers", "reason"),
+            [_plan_row(plan, view.now) for plan in waiting_plans(view)],
+            frozenset({1}),
+        ),
+        StatusTable(
+            "controller",
+            ("cluster", "process", "term", "since", "journal", "plans", "socket"),
+            [_controller_row(view, socket)],
+            frozenset({2, 4}),
+        ),
+    ]
+
+
+def open_incidents(view: ClusterView) -> list[IncidentView]:
+    """Return the incidents that are not resolved, also those that wait for an operator."""
+    return [each for each in view.incidents if each.state is not IncidentState.RESOLVED]
+
+
+def waiting_plans(view: ClusterView) -> list[PlanView]:
+    """Return the plans that wait for an operator, or for their countdown."""
+    return [plan for plan in view.plans if plan.state is PlanState.PENDING]
+
+
+def _ranks(view: ClusterView) -> dict[str, list[dict[str, Any]]]:
+    """Return the ranks of each task, in the order of their numbers."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for node in view.nodes:
+        for slot in node.workers:
+            if slot.task is not None and slot.global_rank is not None:
+                rank = {
+                    "rank": slot.global_rank,
+                    "node": node.node,
+                    "worker": slot.worker,
+                    "pid": slot.pid,
+                    "iteration": slot.iteration,
+                }
+                found.setdefault(slot.task, []).append(rank)
+    return {name: sorted(ranks, key=lambda each: each["rank"]) for name, ranks in found.items()}
+
+
+def _num_busy(node: NodeView) -> int:
+    return sum(slot.task is not None for slot in node.workers)
+
+
+def _task_row(task: TaskView) -> tuple[str, ...]:
+    target = f"/{task.target_iterations}" if task.target_iterations else ""
+    layout = task.layout
+    return (
+        task.name,
+        task.phase.value,
+        f"{task.iteration}{target}",
+        "" if task.loss is None else f"{task.loss:.4f}",
+        str(task.workers),
+        f"tp{layout.tp} pp{layout.pp} dp{layout.dp}" if layout else "",
+        f"{task.weight:g}",
+        task.note,
+    )
+
+
+def _incident(incident: IncidentView) -> dict[str, Any]:
+    keys = {
+        "id", "state", "severity", "status", "method", "action", "task", "node", "rank", "reason",
+        "is_drill", "fault_at", "detected_at", "resolved_at", "recovery_s",
+    }  # fmt: skip
+    return incident.model_dump(mode="json", include=keys)
+
+
+def _plan(plan: PlanView) -> dict[str, Any]:
+    keys = {
+        "id", "revision", "state", "trigger", "assignments", "assignments_before", "waf_before",
+        "waf_after", "why", "approved_by",
+    }  # fmt: skip
+    return plan.model_dump(mode="json", include=keys)
+
+
+def _incident_row(incident: IncidentView, now: float) -> tuple[str, ...]:
+    rank = f"rank {incident.rank} of {incident.task}" if incident.rank is not None else ""
+    place = ", ".join(part for part in (rank or incident.task, incident.node) if part)
+    return (
+        incident.id,
+        incident.state.value,
+        incident.severity,
+        incident.status,
+        place,
+        incident.action,
+        f"{now - incident.fault_at:.0f} s",
+        incident.reason,
+    )
+
+
+def _plan_row(plan: PlanView, now: float) -> tuple[str, ...]:
+    sizes = ", ".join(
+        f"{task} {plan.assignments_before.get(task, 0)} -> {workers}"
+        for task, workers in plan.assignments.items()
+    )
+    return (plan.id, f"{now - plan.created_at:.0f} s", plan.trigger, sizes, plan.why)
+
+
+def _controller_row(view: ClusterView, socket: Path) -> tuple[str, ...]:
+    found = view.controller
+    heals = "at once" if view.is_auto_heal else "wait for approval"
+    if found is None:
+        return (view.cluster, "", "", "", "", heals, str(socket))
+    return (
+        view.cluster,
+        f"{found.pid} on {found.host}",
+        str(found.term),
+        found.since,
+        f"{found.journal_bytes / 1e6:.1f} MB",
+        heals,
+        str(socket),
+    )
