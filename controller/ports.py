@@ -19,6 +19,14 @@ from nodeagent.protocol.rendezvous import StoreCall
 class Fleet(Protocol):
     """The nodes. Every command ends in an event; none raises."""
 
+    def connect(self, node: NodeId, access: str) -> None:
+        """Keep ``node`` in contact from now on; ``access`` says how to log in."""
+        ...
+
+    def disconnect(self, node: NodeId) -> None:
+        """End the contact with ``node``."""
+        ...
+
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
         """Start ranks on ``node``, or resume parked ranks, all of one task and generation."""
         ...

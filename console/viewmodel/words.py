@@ -20,6 +20,7 @@ NODE_WORDS: Final[Mapping[NodeCondition, StateWord]] = {
     NodeCondition.HEALTHY: ("ok", "healthy", Tone.GOOD),
     NodeCondition.UNREACHABLE: ("ask", "unreachable", Tone.WARN),
     NodeCondition.LOST: ("bad", "lost", Tone.BAD),
+    NodeCondition.REMOVED: ("idle", "removed", Tone.DIM),
 }
 
 ISOLATED_WORD: Final[StateWord] = ("held", "isolated", Tone.BAD)

@@ -33,6 +33,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Incident
 from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
 from controller.core.state.node import NodeState
+from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
 from profiles.layout import Layout
@@ -57,6 +58,7 @@ class Frame:
 def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
     """Return the view of ``state`` at ``now``."""
     waf = sum(task.waf for task in state.tasks.values())
+    tasks = [task for task in state.tasks.values() if not _has_left(task)]
     return ClusterView(
         cluster=frame.cluster,
         now=now,
@@ -65,11 +67,14 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         is_closing=frame.is_closing,
         waf=waf,
         waf_full=sum(
-            task.spec.weight * task.spec.table.flops_per_s(task.spec.workers)
-            for task in state.tasks.values()
+            task.spec.weight * task.spec.table.flops_per_s(task.spec.workers) for task in tasks
         ),
-        nodes=[_node(node, state) for node in state.nodes.values()],
-        tasks=[_task(task, frame.max_losses) for task in state.tasks.values()],
+        nodes=[
+            _node(node, state)
+            for node in state.nodes.values()
+            if node.contact.condition is not NodeCondition.REMOVED
+        ],
+        tasks=[_task(task, frame.max_losses) for task in tasks],
         incidents=[incident_view(incident) for incident in state.incidents.all],
         plans=[
             _plan(plan, waf, frame.explanations.get((plan.name, plan.revision)))
@@ -82,6 +87,17 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
         else None,
         controller=frame.controller,
     )
+
+
+def _note_of(task: TaskState) -> str:
+    """Return why the task is as it is, or what will change."""
+    if task.membership.next_spec is not None and not task.lifecycle.note:
+        return "its program has changed: the next start with new processes takes it"
+    return task.lifecycle.note
+
+
+def _has_left(task: TaskState) -> bool:
+    return task.membership.is_removed and task.lifecycle.phase is TaskPhase.FINISHED
 
 
 def _node(node: NodeState, state: ClusterState) -> NodeView:
@@ -117,7 +133,7 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         node=spec.node,
         address=spec.address,
         condition=node.contact.condition,
-        note=node.contact.note,
+        note="leaves the cluster" if node.membership.is_leaving else node.contact.note,
         isolated=node.service.isolated,
         asked_at=node.inquiry.asked_at,
         findings=[
@@ -165,7 +181,7 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
         name=spec.task,
         weight=spec.weight,
         phase=task.lifecycle.phase,
-        note=task.lifecycle.note,
+        note=_note_of(task),
         generation=task.generation,
         workers=len(task.living_ranks),
         layout=_layout(task.layout),

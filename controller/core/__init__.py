@@ -6,6 +6,7 @@ An event passes the rooms in this order. Begin with ``machine``.
 ``sweeps``              the table of passes over the state after every event.
 ``events``              the core's input.
 ``instructions``        the core's output.
+``specs``               what operators say about a node and a task.
 ``timers``              timers that the core sets; each comes back as an event.
 ``state``               what the core remembers, and the ``Turn`` that one event is handled in.
 ``observation_intake``  what agents report, taken into the state.
@@ -17,6 +18,7 @@ An event passes the rooms in this order. Begin with ``machine``.
 ``planning``            the division of workers over tasks: proposed, decided, carried out.
 ``measuring``           a task's throughput at several sizes, on idle workers.
 ``requests``            what operators ask for.
+``membership``          nodes and tasks that join, change and leave; a changed policy.
 ``rules``               pure judgements over values. They know neither state nor turn.
 ``rehearsal``           the plan that would be made if something were different.
 ``outlook``             the plans that may be needed next.

@@ -9,10 +9,10 @@ from typing import Final
 
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.cluster import ClusterState
-from controller.core.state.node import NodeSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task import TaskState
 
 _PRESENT: Final = {NodeCondition.HEALTHY, NodeCondition.UNREACHABLE}
 
@@ -38,16 +38,6 @@ class ClusterSpec:
             ValueError: The tasks do not fit the nodes.
         """
         return Machine(self.nodes, self.tasks, self.policy)
-
-
-def spec_of(machine: Machine) -> ClusterSpec:
-    """Return what a machine was made of."""
-    state = machine.state
-    return ClusterSpec(
-        nodes=tuple(node.spec for node in state.nodes.values()),
-        tasks=tuple(task.spec for task in state.tasks.values()),
-        policy=machine.policy,
-    )
 
 
 def present_spec(state: ClusterState, policy: Policy) -> ClusterSpec:

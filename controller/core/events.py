@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.core.rules.node_loss import ProbeOutcome
+from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
@@ -26,18 +28,56 @@ class ControllerStarted:
         run_id: The same for all controllers of a run.
         term: 1 for the first of them; an agent refuses an older one than it has met.
         started_wall_s: Wall clock at the run's start, seconds since the epoch.
-        nodes: All nodes, by name.
-        tasks: All tasks, by name.
-        fingerprint: Of their addresses and sizes, and of the policy: under others the journal would
-            not replay.
     """
 
     run_id: str
     term: int
     started_wall_s: float
-    nodes: tuple[NodeId, ...]
-    tasks: tuple[TaskId, ...]
-    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Operators decided something else in advance. Every run begins with the default policy."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAdded:
+    """A node belongs to the cluster from now on, or a node of this name has another address."""
+
+    spec: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoved:
+    """A node is to leave the cluster, once no process of a task is there any more."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAdded:
+    """A task belongs to the cluster from now on."""
+
+    spec: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """A task has other settings.
+
+    What concerns running ranks, such as the program, takes effect at the next start of all ranks.
+    """
+
+    spec: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRemoved:
+    """A task is to end, after a checkpoint."""
+
+    task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +283,12 @@ Request = (
 )
 """What an operator asks for."""
 
+MembershipChange = NodeAdded | NodeRemoved | TaskAdded | TaskChanged | TaskRemoved | PolicyChanged
+"""What belongs to the cluster, and under which policy, has changed."""
+
 EventBody = (
     ControllerStarted
+    | MembershipChange
     | NodeAttached
     | ContactLost
     | HeartbeatReceived

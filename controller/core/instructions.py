@@ -45,7 +45,7 @@ class StartRanks:
     which are numbered from the world size on. All ranks take up training as ``resume`` says.
 
     With ``measures`` the ranks train like that task, from fresh weights and at full speed, and save
-    nothing. ``task`` is then a name of the measurement.
+    nothing. ``task`` is then a name of the measurement. ``program`` is that of the task's spec.
     """
 
     cause: int
@@ -58,6 +58,24 @@ class StartRanks:
     resume: Resume = field(default_factory=Resume)
     parked_spares: Mapping[int, ParkedSpare] = field(default_factory=dict)
     measures: TaskId | None = None
+    program: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectNode:
+    """Keep a node in contact from now on; ``access`` says how to log in."""
+
+    cause: int
+    node: NodeId
+    access: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisconnectNode:
+    """End the contact with a node that has left the cluster. Its agent is not ended."""
+
+    cause: int
+    node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,7 @@ class PrepareSpares:
         generation: The generation that trains.
         target: Layout that they are to be ranks of.
         spares: By their number, beyond those of the world: the worker, and the rank it is to be.
+        program: The program of the task's spec.
     """
 
     cause: int
@@ -95,6 +114,7 @@ class PrepareSpares:
     generation: Generation
     target: Layout
     spares: Mapping[int, tuple[Worker, int]]
+    program: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +221,8 @@ class CarryOutDrill:
 
 Instruction = (
     StartRanks
+    | ConnectNode
+    | DisconnectNode
     | PrepareSpares
     | HaltRanks
     | StopRanks

@@ -21,39 +21,39 @@ from controller.core.events import (
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
+    NodeAdded,
     NodeAttached,
+    NodeRemoved,
     Observed,
     PeerProbed,
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    PolicyChanged,
     StopCarriedOut,
+    TaskAdded,
+    TaskChanged,
+    TaskRemoved,
     TimerFired,
     UncordonRequested,
 )
-from controller.core.incidents.cures import settle, take_hangs
+from controller.core.fired_timers import fire
 from controller.core.incidents.evidence_intake import take_evidence
-from controller.core.incidents.holding import try_again
 from controller.core.instructions import Instruction
-from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS, take_life
+from controller.core.lifecycle.cluster_members import put_node, put_task
 from controller.core.lifecycle.parking import (
-    halt,
-    lose_patience,
     note_halt_answer,
-    wake_replica_peers,
 )
-from controller.core.lifecycle.spares import end_wait_for_spares, lose_unseen_spares
-from controller.core.lifecycle.start_stop import note_stop, stop
+from controller.core.lifecycle.spares import lose_unseen_spares
+from controller.core.lifecycle.start_stop import note_stop
 from controller.core.measuring.measured_ranks import (
     note_run_failure,
     note_run_stop,
-    take_overdue_run,
 )
-from controller.core.monitoring.stalls import take_timer
-from controller.core.monitoring.start_and_end import take_inspection_due, take_late_start
+from controller.core.membership.membership_events import take_change
+from controller.core.membership.task_arrivals import place_first
 from controller.core.nodes.contact import (
     attach_node,
-    judge_node,
     lose_contact,
     take_heartbeat,
     take_probe,
@@ -63,37 +63,15 @@ from controller.core.outlook import outlook
 from controller.core.quiet_events import SweepPass
 from controller.core.requests.operator_requests import take_request
 from controller.core.rules.evidence import Evidence, EvidenceKind
-from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.planner.lookup import LookupTable, Outlook
 from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.cluster import ClusterState
 from controller.core.state.invariants import check_invariants
-from controller.core.state.node import NodeSpec, NodeState
 from controller.core.state.phases import InvariantViolationError, TaskPhase
-from controller.core.state.task import TaskSpec, TaskState
-from controller.core.state.task_records import Assignment, RegroupLimits, Target
+from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.succession import take_over
-from controller.core.timers import (
-    BurstOver,
-    CapacityOverdue,
-    CommandLives,
-    HaltOverdue,
-    HeldRetryDue,
-    InspectionDue,
-    InspectionOverdue,
-    IterationOverdue,
-    JudgeNode,
-    MeasurementOverdue,
-    ReplicaPeersOverdue,
-    SettleIncident,
-    SparesOverdue,
-    StartOverdue,
-    StopOverdue,
-    TaskTimer,
-    Timer,
-)
-from nodeagent.protocol.ids import TaskId
 from profiles.faults.excerpt import classify_excerpt
 
 _NUM_REMEMBERED: Final = 500
@@ -114,19 +92,27 @@ class Machine:
     """
 
     def __init__(
-        self, nodes: Sequence[NodeSpec], tasks: Sequence[TaskSpec], policy: Policy
+        self,
+        nodes: Sequence[NodeSpec] = (),
+        tasks: Sequence[TaskSpec] = (),
+        policy: Policy | None = None,
     ) -> None:
-        """Place every task at its initial size; ranks start once their nodes are in contact.
+        """Begin, with what events would bring one by one: a controller's machine begins empty.
 
         Raises:
             ValueError: The initial sizes do not fit the cluster; the text says why.
         """
-        self.policy = policy
+        self.policy = policy or Policy()
         self.table = LookupTable()
-        self.state = ClusterState(
-            nodes={node.node: NodeState(spec=node) for node in nodes},
-            tasks=_place_at_start(nodes, tasks),
-        )
+        self.state = ClusterState(nodes={}, tasks={})
+        for node in nodes:
+            put_node(self.state, node)
+        for task in tasks:
+            put_task(self.state, task)
+        place_first(Turn(self.state, self.policy, cause=0, at=0.0))
+        for each in self.state.tasks.values():
+            if each.lifecycle.phase is TaskPhase.STOPPED:
+                raise ValueError(each.lifecycle.note)
         self.is_checked = False
         self._num_events = 0
         self._sweeps = SweepPass()
@@ -147,6 +133,8 @@ class Machine:
             )
         self._num_events = event.number
         self._newest.append(event)
+        if isinstance(event.body, PolicyChanged):
+            self.policy = event.body.policy
         turn = Turn(self.state, self.policy, cause=event.number, at=event.at, table=self.table)
         turn.num_finished_before = self._sweeps.num_finished
         try:
@@ -211,7 +199,16 @@ class Machine:
             case CommandFailed():
                 _note_failure(turn, body)
             case TimerFired():
-                _fire(turn, body.timer)
+                fire(turn, body.timer)
+            case (
+                NodeAdded()
+                | NodeRemoved()
+                | TaskAdded()
+                | TaskChanged()
+                | TaskRemoved()
+                | PolicyChanged()
+            ):
+                take_change(turn, body)
             case (
                 PlanApproved()
                 | PlanRejected()
@@ -225,30 +222,6 @@ class Machine:
                 take_request(turn, body)
             case _:
                 assert_never(body)
-
-
-def _place_at_start(
-    nodes: Sequence[NodeSpec], specs: Sequence[TaskSpec]
-) -> dict[TaskId, TaskState]:
-    """Return the tasks, each with a target of its initial size.
-
-    Raises:
-        ValueError: The initial sizes do not fit the cluster; the text says why.
-    """
-    layouts = {spec.task: spec.table.layout(spec.workers) for spec in specs}
-    available = {node.node: node.num_workers for node in nodes}
-    domains = {node.node: node.failure_domain for node in nodes}
-    placements = place(layouts, {}, available, domains=domains)
-    if isinstance(placements, Unplaceable):
-        raise ValueError(placements.reason)  # noqa: TRY004 - a value is wrong, not a type
-    return {
-        spec.task: TaskState(
-            spec,
-            assignment=Assignment(Target(layouts[spec.task], placements[spec.task])),
-            limits=RegroupLimits((NOT_IN_PROCESS,) if spec.is_command else ()),
-        )
-        for spec in specs
-    }
 
 
 def _note_stop(turn: Turn, event: StopCarriedOut) -> None:
@@ -277,66 +250,6 @@ def _note_failure(turn: Turn, event: CommandFailed) -> None:
     has_ranks = any(worker.node == event.node for worker in task.placement)
     if has_ranks and task.lifecycle.phase is TaskPhase.STARTING:
         take_evidence(turn, task, _evidence(turn, task, "launch", event.error))
-
-
-def _fire(turn: Turn, timer: Timer) -> None:
-    match timer:
-        case SettleIncident():
-            incident = turn.state.incidents.find(timer.incident)
-            if incident:
-                settle(turn, incident)
-        case JudgeNode():
-            judge_node(turn, turn.state.nodes[timer.node])
-        case BurstOver():
-            pass  # the sweeps ``gather losses`` and ``gather returns`` look at the time
-        case MeasurementOverdue():
-            take_overdue_run(turn, timer)
-        case _:
-            task = turn.state.tasks[timer.task]
-            # Timers are never cancelled. A timer of an older generation has lost its meaning.
-            if task.generation == timer.generation:
-                _fire_of_task(turn, task, timer)
-
-
-def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
-    """A timer of the task's present generation has run out."""
-    match timer:
-        case StartOverdue():
-            take_late_start(turn, task)
-        case InspectionDue():
-            take_inspection_due(turn, task)
-        case CommandLives():
-            take_life(turn, task)
-        case StopOverdue():
-            if task.lifecycle.phase is TaskPhase.STOPPING:
-                note = "did not stop at an iteration boundary in time: its ranks are killed"
-                turn.announce("warning", "stop", task.spec.task, note)
-                stop(turn, task, is_graceful=False, intent=task.stopping.intent, note=note)
-        case HaltOverdue():
-            _hasten(turn, task)
-        case ReplicaPeersOverdue():
-            wake_replica_peers(turn, task)
-        case SparesOverdue():
-            end_wait_for_spares(task)
-        case HeldRetryDue():
-            try_again(turn, task)
-        case IterationOverdue() | InspectionOverdue():
-            take_timer(turn, task, timer)
-        case CapacityOverdue():
-            lose_patience(task)
-        case _:
-            assert_never(timer)
-
-
-def _hasten(turn: Turn, task: TaskState) -> None:
-    """Some ranks have not parked in time: halt at once; after a second limit they hang."""
-    if task.lifecycle.parking is None:
-        return
-    # The boundary may never come: a rank of the generation may be lost without a trace yet.
-    if task.lifecycle.parking.at_boundary:
-        halt(turn, task)
-    else:
-        take_hangs(turn, task)
 
 
 def _evidence(turn: Turn, task: TaskState, kind: EvidenceKind, summary: str) -> Evidence:

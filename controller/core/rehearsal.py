@@ -18,6 +18,7 @@ from controller.core.events import ContactLost
 from controller.core.incidents.isolation import release, release_gpu
 from controller.core.instructions import Announce
 from controller.core.lifecycle.assignments import lose_target
+from controller.core.lifecycle.cluster_members import put_node, reweigh
 from controller.core.lifecycle.rank_records import note_finished
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.nodes.contact import declare_lost, gain_contact, lose_contact
@@ -30,8 +31,8 @@ from controller.core.planning.problem import (
 )
 from controller.core.rules.planner.cost import PlanTask, horizon_s
 from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec
 from controller.core.state.cluster import ClusterState
-from controller.core.state.node import Contact, NodeSpec, NodeState
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
@@ -193,11 +194,11 @@ def _why_none(turn: Turn) -> str:
 
 def _suppose(turn: Turn, supposition: Supposition) -> None:
     for name, weight in supposition.weights.items():
-        task = _task(turn, name)
-        turn.state.tasks[name] = replace(task, spec=replace(task.spec, weight=weight))
+        _task(turn, name)
+        reweigh(turn.state, name, weight=weight)
     for name, keeps in supposition.keeps_running.items():
-        task = _task(turn, name)
-        turn.state.tasks[name] = replace(task, spec=replace(task.spec, keeps_running=keeps))
+        _task(turn, name)
+        reweigh(turn.state, name, keeps_running=keeps)
     for name in supposition.finished:
         _finish(turn, _task(turn, name))
     for name in supposition.faulted:
@@ -234,8 +235,7 @@ def _add(turn: Turn, name: NodeId, num_workers: int) -> None:
     node = turn.state.nodes.get(name)
     if node is None:
         size = num_workers or _usual_size(turn)
-        spec = NodeSpec(name, "", size)
-        turn.state.nodes[name] = NodeState(spec, Contact(NodeCondition.HEALTHY))
+        put_node(turn.state, NodeSpec(name, "", size), NodeCondition.HEALTHY)
         return
     if node.is_in_service and not node.service.isolated_gpus:
         raise ImpossibleError(f"{name} is in service already; name a new node, or one that is not")

@@ -17,6 +17,7 @@ from typing import Final
 from controller.core.incidents.resolution import close_cured_incidents
 from controller.core.instructions import (
     Announce,
+    DisconnectNode,
     DropRendezvous,
     HaltRanks,
     Instruction,
@@ -29,6 +30,9 @@ from controller.core.instructions import (
 from controller.core.lifecycle.spares import drop_useless_spares
 from controller.core.lifecycle.start_stop import leave_behind_unreachable, start_what_can_start
 from controller.core.measuring.sizes import advance_measurement
+from controller.core.membership.node_membership import let_nodes_leave
+from controller.core.membership.task_arrivals import settle_specs
+from controller.core.membership.wanted_plans import ask_for_wanted_plans
 from controller.core.nodes.bursts import count_change, end_gathering, end_returns
 from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
 from controller.core.recovery.generations import continue_parked, park_what_moves
@@ -88,10 +92,24 @@ def _act_on_named_causes(turn: Turn) -> None:
 
 SWEEPS: Final = (
     Sweep(
+        "settle specs",
+        settle_specs,
+        frozenset(),
+        "the event may have ended the last rank of a task that was changed: plans see what it is now",
+        frozenset(),
+    ),
+    Sweep(
+        "ask for wanted plans",
+        ask_for_wanted_plans,
+        frozenset({"settle specs"}),
+        "tasks that were added again want a plan once they are settled",
+        frozenset(),
+    ),
+    Sweep(
         "gather losses",
         end_gathering,
         frozenset(),
-        "it is the first: losses of nodes that came together request one plan",
+        "it is before all plans: losses of nodes that came together request one plan",
         frozenset(),
     ),
     Sweep(
@@ -104,7 +122,7 @@ SWEEPS: Final = (
     Sweep(
         "plan",
         make_requested_plans,
-        frozenset({"gather losses", "gather returns"}),
+        frozenset({"ask for wanted plans", "gather losses", "gather returns"}),
         "the event may have requested a plan, and every later sweep follows targets",
         _PLAN,
     ),
@@ -179,6 +197,13 @@ SWEEPS: Final = (
         frozenset({"start"}),
         "a plan is applied once its tasks are at their targets",
         frozenset({Announce}),
+    ),
+    Sweep(
+        "let nodes leave",
+        let_nodes_leave,
+        frozenset({"advance plan"}),
+        "a node leaves once no task has a process there, or a target",
+        frozenset({Announce, DisconnectNode}),
     ),
     # The last one: an earlier sweep of the same turn may park a task or take its target away. An
     # incident that was closed before it would be announced as cured while its task does not train.

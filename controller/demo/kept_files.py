@@ -1,6 +1,6 @@
 """The files of a run that ``unicron demo --keep DIR`` copies, before the warden removes them.
 
-``DIR`` gets the journal, the run file and the event log, and a directory for each node: the logs of
+``DIR`` gets the journal and the event log, and a directory for each node: the logs of
 its agent, its template and its ranks, the exit status of each rank, and the kernel log. Keys,
 server configurations and checkpoints are not copied. The directory of a node that was restored has
 only the files since then.
@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.core.state.incident import Incident
 from controller.localcluster.local_node import LocalNode
-from controller.store.run_file import JOURNAL_NAME, RUN_NAME
+from controller.store.run_file import JOURNAL_NAME
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _OF_A_NODE: Final = ("agent.log*", "template.log", "kernel.log", "ranks/*.log", "ranks/*.exit")
@@ -52,7 +52,7 @@ def keep_files(
         OSError: A file can't be copied.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
-    found = [(root / name, directory / name) for name in (JOURNAL_NAME, RUN_NAME)]
+    found = [(root / name, directory / name) for name in (JOURNAL_NAME,)]
     if event_log is not None:
         found.append((event_log, directory / EVENT_LOG_NAME))
     for node in nodes:

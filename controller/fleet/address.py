@@ -5,6 +5,8 @@ import socket
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from nodeagent.protocol.ids import NodeId
 
 _SSH_PORT: Final = 22
@@ -73,6 +75,19 @@ class NodeAddress:
     def is_absolute(self) -> bool:
         """Whether no path begins with ``~/``."""
         return not any(path.startswith(_HOME) for path in (self.state_dir, self.python))
+
+
+_ADDRESS: Final = TypeAdapter(NodeAddress)
+
+
+def encode_address(address: NodeAddress) -> str:
+    """Return an address as text, which the core and the journal keep. It holds no secret."""
+    return _ADDRESS.dump_json(address).decode()
+
+
+def decode_address(text: str) -> NodeAddress:
+    """Return the address that ``encode_address`` made a text of."""
+    return _ADDRESS.validate_json(text)
 
 
 async def connected_socket(host: str, port: int) -> socket.socket:

@@ -68,7 +68,8 @@ class NodeLink:
     """The connection to one node. ``run`` serves it until cancelled."""
 
     def __init__(self, address: NodeAddress, context: LinkContext, last_seq: int = 0) -> None:
-        self.address = address
+        self.given_address = self.address = address
+        """As it was given. ``address`` has absolute paths once the home on the node is known."""
         self._bundle = context.bundle
         self._identity = context.identity
         self._listener = listener = context.listener
@@ -80,6 +81,15 @@ class NodeLink:
         self._last_message_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered. It has to be replaced."""
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest report that was taken."""
+        return self._last_seq
+
+    def close(self) -> None:
+        """End the session, and all open commands, of a link whose ``run`` was cancelled."""
+        self._end_session("the node was removed", self._clock.now())
 
     async def run(self) -> None:
         """Keep the node in contact until cancelled."""

@@ -3,22 +3,24 @@
 import asyncio
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from typing_extensions import override
 
 from controller.core.events import EventBody
 from controller.core.instructions import ProbeNode
-from controller.fleet.address import NodeAddress
+from controller.fleet.address import NodeAddress, decode_address
 from controller.fleet.bundle import build_bundle
 from controller.fleet.link_context import Identity, LinkContext, Listener
-from controller.fleet.node_link import NodeLink
-from controller.fleet.open_commands import ProbeSubject, RankSubject
+from controller.fleet.node_link import NodeLink, RankCommand
+from controller.fleet.open_commands import ProbeSubject, RankSubject, Subject
 from controller.fleet.rendezvous_tables import RendezvousTables
 from controller.loop_clock import LoopClock
 from controller.ports import CallKeeper, Fleet
 from nodeagent.protocol import messages
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
+from nodeagent.protocol.messages import ProbePeerCommand
 from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -66,18 +68,54 @@ class SshFleet(Fleet, Listener):
             self._tables.call(_NOWHERE, call, clock.now())
         self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
         handshakes = asyncio.Semaphore(_MOST_HANDSHAKES)
-        context = LinkContext(build_bundle(), identity, self, clock, handshakes)
-        self._links = {
-            address.node: NodeLink(address, context, (last_seqs or {}).get(address.node, 0))
-            for address in addresses
-        }
+        self._context = LinkContext(build_bundle(), identity, self, clock, handshakes)
+        self._last_seqs = dict(last_seqs or {})
+        self._links: dict[NodeId, NodeLink] = {}
+        self._services: dict[NodeId, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        for address in addresses:
+            self._add_link(address)
 
     async def run(self) -> None:
         """Keep every node in contact until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for link in self._links.values():
-                group.create_task(link.run())
+            self._group = group
+            for name, link in self._links.items():
+                self._services[name] = group.create_task(link.run())
             group.create_task(self._expire_calls())
+
+    @override
+    def connect(self, node: NodeId, access: str) -> None:
+        address = decode_address(access)
+        if node in self._links:
+            known = self._links[node].given_address
+            if replace(known, has_template=address.has_template) == address:
+                return
+            self.disconnect(node)
+        self._add_link(address)
+
+    @override
+    def disconnect(self, node: NodeId) -> None:
+        link = self._links.pop(node, None)
+        if link is None:
+            return
+        self._last_seqs[node] = link.last_seq
+        if service := self._services.pop(node, None):
+            service.cancel()
+        link.close()
+
+    def _add_link(self, address: NodeAddress) -> None:
+        last_seq = self._last_seqs.get(address.node, 0)
+        self._links[address.node] = link = NodeLink(address, self._context, last_seq)
+        if self._group is not None:
+            self._services[address.node] = self._group.create_task(link.run())
+
+    def _command(
+        self, node: NodeId, command: RankCommand | ProbePeerCommand, subject: Subject
+    ) -> None:
+        """Send a command, if the node still belongs to the cluster."""
+        if (link := self._links.get(node)) is not None:
+            link.send_command(command, subject)
 
     async def _expire_calls(self) -> None:
         while True:
@@ -86,7 +124,8 @@ class SshFleet(Fleet, Listener):
 
     def _send_replies(self, replies: Iterable[tuple[NodeId, StoreReply]]) -> None:
         for origin, reply in replies:
-            self._links[origin].reply(reply)
+            if origin in self._links:  # not of a former controller, or of a node that has left
+                self._links[origin].reply(reply)
 
     @override
     def post(self, body: EventBody) -> None:
@@ -105,14 +144,14 @@ class SshFleet(Fleet, Listener):
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
         first = launches[0]
         command = messages.StartRanksCommand.of(next(self._command_ids), launches)
-        self._links[node].send_command(command, RankSubject("start", first.task, first.generation))
+        self._command(node, command, RankSubject("start", first.task, first.generation))
 
     @override
     def order_ranks(self, nodes: tuple[NodeId, ...], order: RankOrder) -> None:
         subject = RankSubject(order.kind, order.task, order.generation)
         for node in nodes:
             command = messages.OrderRanksCommand(command_id=next(self._command_ids), order=order)
-            self._links[node].send_command(command, subject)
+            self._command(node, command, subject)
 
     def inject(self, node: NodeId, task: TaskId, rank: RankRef, fault: RankFault) -> None:
         """Have an agent stage a fault in a rank, for a drill."""
@@ -123,10 +162,12 @@ class SshFleet(Fleet, Listener):
             global_rank=rank.global_rank,
             fault=fault,
         )
-        self._links[node].send_command(command, RankSubject("drill", task, rank.generation))
+        self._command(node, command, RankSubject("drill", task, rank.generation))
 
     @override
     def probe(self, instruction: ProbeNode) -> None:
+        if instruction.node not in self._links:
+            return
         target = self._links[instruction.node].address
         for peer in instruction.by:
             command = messages.ProbePeerCommand(
@@ -135,7 +176,7 @@ class SshFleet(Fleet, Listener):
                 port=target.port,
                 timeout_s=_PROBE_LIMIT_S,
             )
-            self._links[peer].send_command(command, ProbeSubject(instruction.node))
+            self._command(peer, command, ProbeSubject(instruction.node))
 
     @override
     def drop_rendezvous(self, task: TaskId, generation: Generation) -> None:
@@ -144,4 +185,5 @@ class SshFleet(Fleet, Listener):
 
     @override
     def acknowledge(self, node: NodeId, seq: int) -> None:
-        self._links[node].acknowledge(seq)
+        if node in self._links:
+            self._links[node].acknowledge(seq)

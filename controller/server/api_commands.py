@@ -9,7 +9,6 @@ from collections.abc import Callable
 from controller.api import wire
 from controller.api.requests import event_of
 from controller.clock import Clock
-from controller.core.rules.policy import Policy
 from controller.plan.questions import answer
 from controller.server.controller import Controller
 
@@ -19,7 +18,6 @@ class ApiCommands:
 
     Args:
         controller: Returns the present controller.
-        policy: The policy of the run.
         clock: The clock of the run.
         reply: Sends the answers that do not come from the core.
         shut_down: Ends the run; None if clients may not end it.
@@ -29,7 +27,6 @@ class ApiCommands:
     def __init__(
         self,
         controller: Callable[[], Controller],
-        policy: Policy,
         clock: Clock,
         reply: Callable[[wire.Reply], None],
         *,
@@ -37,7 +34,6 @@ class ApiCommands:
         has_drills: bool,
     ) -> None:
         self._controller = controller
-        self._policy = policy
         self._clock = clock
         self._reply = reply
         self._shut_down = shut_down
@@ -72,5 +68,6 @@ class ApiCommands:
         """Answer questions until cancelled."""
         while True:
             question = await self._questions.get()
-            state = self._controller().state
-            self._reply(await answer(question, state, self._policy, self._clock.now()))
+            controller = self._controller()
+            now = self._clock.now()
+            self._reply(await answer(question, controller.state, controller.policy, now))

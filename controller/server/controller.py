@@ -18,10 +18,14 @@ from typing_extensions import override
 
 from controller.api.views import ControllerView
 from controller.clock import SystemClock
-from controller.core.cluster_spec import spec_of
 from controller.core.events import ControllerStarted, EventBody
 from controller.core.machine import Machine
+from controller.core.membership.file_changes import changes
+from controller.core.rules.policy import Policy
+from controller.core.specs import TaskSpec
 from controller.core.state.cluster import ClusterState
+from controller.core.state.phases import NodeCondition
+from controller.fleet.address import NodeAddress, decode_address
 from controller.fleet.link_context import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.loop_clock import LoopClock
@@ -32,10 +36,9 @@ from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
-from controller.store.replay import ReplayedRun, fingerprint, replay
-from controller.store.run_file import save_spec
+from controller.store.replay import ReplayedRun, replay
 from controller.store.run_lock import RunLock
-from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.ids import NodeId, TaskId
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE_TEXT: Final = "which is not held against any node"
@@ -47,17 +50,16 @@ class Controller:
     Args:
         config: Its nodes, tasks and policy.
         journal: Its file. If it holds events, this controller takes over from the one that wrote
-            them. The run file is written beside it.
+            them.
         clock: The clock of the run. After a takeover it counts from the start of the first
             controller.
         note: Called with a source and a line, for instance about a node that can't be reached.
 
     Raises:
-        JournalError: The journal is damaged, was written for other nodes, tasks or policy, or does
-            not begin with the start of a controller.
-        ValueError: The tasks do not fit the nodes.
+        JournalError: The journal is damaged, or does not begin with the start of a controller.
+        ImpossibleChangeError: The config differs from the journal in what can't be changed.
         RunLockedError: Another controller acts on this run.
-        OSError: The journal or the run file can't be written.
+        OSError: The journal can't be written.
     """
 
     def __init__(
@@ -71,16 +73,16 @@ class Controller:
             lock = RunLock(journal.parent, clock.wall_s())
             opened.callback(lock.close)
             self._holder = lock.holder
-            machine = Machine(config.node_specs(), config.tasks, config.policy)
+            machine = Machine()
             replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
-            started = _beginning(machine, clock, replayed)
+            started = _beginning(clock, replayed)
             self._term = started.term
             clock.continue_from(started.started_wall_s, replayed.at)
             _LOG.info(
                 "controller begins: run=%s term=%d events=%d",
                 started.run_id, started.term, replayed.num_events,
             )  # fmt: skip
-            save_spec(spec_of(machine), journal.parent)
+            changed = list(changes(config.wanted(), machine.state, machine.policy))
             self._journal = Journal(journal)
             opened.callback(self._journal.close)
             self._clock = LoopClock(
@@ -89,19 +91,17 @@ class Controller:
                     "controller", f"stood still for {paused_s:.1f} s, {_PAUSE_TEXT}"
                 ),
             )
-            self._runtime = Runtime(
-                machine, self._journal, self._clock, config.programs, config.backend, replayed
-            )
+            self._runtime = Runtime(machine, self._journal, self._clock, config.backend, replayed)
             self.precomputed_plans = PrecomputedPlans(
                 machine, self._runtime.has_news, lambda text: note("planner", text)
             )
-            self._runtime.post(started)
+            self._runtime.begin((started, *changed))
             self._rendezvous_files = RendezvousFiles(journal.parent / "rendezvous", note)
             opened.callback(self._rendezvous_files.close)
             if started.term == 1:
                 self._rendezvous_files.clear()
             self.fleet = SshFleet(
-                config.addresses,
+                _addresses(machine.state),
                 Identity(started.run_id, started.term),
                 _Listener(self._runtime.post, note),
                 self._clock,
@@ -109,7 +109,7 @@ class Controller:
                 replayed.last_seqs,
             )
             directory = config.tables or journal.parent / "profiles"
-            self._tables = MeasuredTables(directory, config.tasks, note)
+            self._tables = MeasuredTables(directory, self._spec_of, note)
             for task, generation in replayed.ended.items():
                 self.fleet.drop_rendezvous(task, generation)
             self._opened = opened.pop_all()
@@ -128,6 +128,15 @@ class Controller:
             since=self._holder.since,
             journal_bytes=self._journal.num_bytes,
         )
+
+    @property
+    def policy(self) -> Policy:
+        """The present policy."""
+        return self._runtime.machine.policy
+
+    def _spec_of(self, task: TaskId) -> TaskSpec | None:
+        found = self.state.tasks.get(task)
+        return found.spec if found else None
 
     def post(self, body: EventBody) -> None:
         """Have the core handle an event, after the events that wait."""
@@ -151,15 +160,21 @@ class Controller:
         self._opened.close()
 
 
-def _beginning(machine: Machine, clock: SystemClock, replayed: ReplayedRun) -> ControllerStarted:
+def _addresses(state: ClusterState) -> list[NodeAddress]:
+    """Return the addresses of the nodes that the former controllers have left in the cluster."""
+    return [
+        decode_address(node.spec.access)
+        for node in state.nodes.values()
+        if node.contact.condition is not NodeCondition.REMOVED
+    ]
+
+
+def _beginning(clock: SystemClock, replayed: ReplayedRun) -> ControllerStarted:
     before = replayed.started
     return ControllerStarted(
         run_id=before.run_id if before else secrets.token_hex(8),
         term=before.term + 1 if before else 1,
         started_wall_s=before.started_wall_s if before else clock.started_wall_s,
-        nodes=tuple(machine.state.nodes),
-        tasks=tuple(machine.state.tasks),
-        fingerprint=fingerprint(machine),
     )
 
 

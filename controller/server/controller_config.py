@@ -1,20 +1,20 @@
 """What a controller runs: its nodes, its tasks, and its policy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from controller.core.membership.file_changes import WantedCluster
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
-from controller.core.state.task import TaskSpec
-from controller.fleet.address import NodeAddress
-from controller.server.rank_launches import Backend, TaskProgram
+from controller.core.specs import NodeSpec, TaskSpec
+from controller.fleet.address import NodeAddress, encode_address
+from controller.server.rank_launches import Backend, TaskProgram, encode_program
 from nodeagent.protocol.ids import NodeId, TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """The config of a controller. The next controller of the run must get an equal one.
+    """The config of a controller. What the next controller of the run gets differently, it changes.
 
     Attributes:
         addresses: The nodes: host, port, and how to log in.
@@ -35,6 +35,17 @@ class ControllerConfig:
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
     backend: Backend = "gloo"
 
+    def wanted(self) -> WantedCluster:
+        """Return nodes, tasks and policy as the core knows them."""
+        return WantedCluster(
+            nodes={spec.node: spec for spec in self.node_specs()},
+            tasks={
+                spec.task: replace(spec, program=encode_program(self.programs[spec.task]))
+                for spec in self.tasks
+            },
+            policy=self.policy,
+        )
+
     def node_specs(self) -> list[NodeSpec]:
         """Return the nodes as the core knows them."""
         return [
@@ -44,6 +55,7 @@ class ControllerConfig:
                 address.num_workers,
                 self.failure_domains.get(address.node, ""),
                 address.training_address,
+                encode_address(address),
             )
             for address in self.addresses
         ]

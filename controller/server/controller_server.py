@@ -39,9 +39,8 @@ class ServerPlaces:
     """Where a server has its files.
 
     Attributes:
-        directory: Directory of the run: journal, run file, rendezvous files, measured tables. It
-            must exist. If it holds the journal of an earlier controller, the server takes over from
-            it.
+        directory: Directory of the run: journal, rendezvous files, measured tables. It must exist.
+            If it holds the journal of an earlier controller, the server takes over from it.
         socket: Unix socket of the API, made by the server. Nothing may be there. Only in
             ``directory`` a socket of an earlier controller is replaced.
         event_log: File of the event log; None means no event log.
@@ -66,7 +65,6 @@ class ControllerServer:
 
     Raises:
         JournalError: See ``Controller``, as for the other errors.
-        ValueError: The tasks do not fit the nodes.
         OSError: A file can't be written.
     """
 
@@ -90,7 +88,6 @@ class ControllerServer:
         self._publisher = AnnouncementPublisher(self._api, hooks.observers, hooks.answered, clock)
         self._commands = ApiCommands(
             lambda: self._controller,
-            config.policy,
             clock,
             self._api.answer,
             shut_down=self._begin_closing if hooks.may_shut_down else None,
@@ -122,7 +119,7 @@ class ControllerServer:
         frame = Frame(
             cluster=self._name,
             started_wall_s=self._clock.started_wall_s,
-            is_auto_heal=self._config.policy.is_auto_heal,
+            is_auto_heal=self._controller.policy.is_auto_heal,
             is_closing=self.is_closing,
             drills=self._offered_drills,
             max_losses=max_losses,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.core.state.task import TaskSpec
+from controller.core.specs import TaskSpec
 from controller.server.rank_launches import CommandLaunch, TaskProgram
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec

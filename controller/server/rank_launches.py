@@ -6,7 +6,10 @@ Unicron's own training loop, or a command and the facts for its environment.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
 
 from controller.core.instructions import PrepareSpares, StartRanks
 from controller.core.rules.placement import Placement
@@ -36,6 +39,20 @@ class CommandLaunch:
 
 TaskProgram = TrainingSpec | CommandLaunch
 """The program of a task's ranks: Unicron's training loop, or a command."""
+
+
+_PROGRAM: Final = TypeAdapter[TaskProgram](TaskProgram)
+
+
+def encode_program(program: TaskProgram) -> str:
+    """Return a program as text, which the core and the journal keep."""
+    return _PROGRAM.dump_json(program).decode()
+
+
+@lru_cache(maxsize=256)
+def decode_program(text: str) -> TaskProgram:
+    """Return the program that ``encode_program`` made a text of."""
+    return _PROGRAM.validate_json(text)
 
 
 def measured_program(program: TaskProgram, generation: Generation) -> TaskProgram:

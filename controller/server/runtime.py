@@ -8,7 +8,7 @@ runtime decides nothing.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -17,6 +17,8 @@ from controller.core.instructions import (
     Announce,
     AnswerRequest,
     CarryOutDrill,
+    ConnectNode,
+    DisconnectNode,
     DropRendezvous,
     HaltRanks,
     InspectRanks,
@@ -34,14 +36,14 @@ from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Fleet, Publisher, Tables
 from controller.server.rank_launches import (
     Backend,
-    TaskProgram,
+    decode_program,
     measured_program,
     spare_launches,
     starts,
 )
 from controller.store.journal import Journal
 from controller.store.replay import ReplayedRun
-from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.rank_launch import RankLaunch
 
 _LOG: Final = logging.getLogger(__name__)
@@ -71,7 +73,6 @@ class Runtime:
         machine: Machine,
         journal: Journal,
         clock: LoopClock,
-        programs: Mapping[TaskId, TaskProgram],
         backend: Backend,
         replayed: ReplayedRun | None = None,
     ) -> None:
@@ -81,12 +82,16 @@ class Runtime:
         """Set when an event has been handled. The task that waits for it clears it."""
         self._journal = journal
         self._clock = clock
-        self._programs = programs
         self._backend: Backend = backend
         self._queue: asyncio.Queue[EventBody] = asyncio.Queue()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._replayed = replayed or ReplayedRun()
         self._num_events = self._replayed.num_events
+        self._begun: list[tuple[Event, list[Instruction]]] = []
+
+    def begin(self, bodies: Iterable[EventBody]) -> None:
+        """Handle the first events now, so that the state is there; ``run`` does what follows."""
+        self._begun += [self._handle(body) for body in bodies]
 
     def post(self, body: EventBody) -> None:
         """Put an event into the queue. Call it from the loop's thread."""
@@ -97,19 +102,27 @@ class Runtime:
         for timer, after_s in self._replayed.timers.items():
             self._set_timer(timer, after_s)
         try:
+            if self._begun:
+                await self._commit_and_follow(self._begun, dependencies)
             while True:
                 handled = self._take_in(await self._queue.get())
-                try:
-                    await self._journal.commit()
-                except asyncio.CancelledError:
-                    # The state shows these events already: what follows from them is not left out.
-                    self._journal.commit_at_once()
-                    self._follow_all(handled, dependencies)
-                    raise
-                self._follow_all(handled, dependencies)
+                await self._commit_and_follow(handled, dependencies)
         finally:
             for handle in self._timers.values():
                 handle.cancel()
+
+    async def _commit_and_follow(
+        self, handled: list[tuple[Event, list[Instruction]]], dependencies: RuntimeDependencies
+    ) -> None:
+        """Commit events, then carry out what follows from them."""
+        try:
+            await self._journal.commit()
+        except asyncio.CancelledError:
+            # The state shows these events already: what follows from them is not left out.
+            self._journal.commit_at_once()
+            self._follow_all(handled, dependencies)
+            raise
+        self._follow_all(handled, dependencies)
 
     def _take_in(self, body: EventBody) -> list[tuple[Event, list[Instruction]]]:
         """Write and handle an event and those that wait, for a moment; return what follows."""
@@ -158,10 +171,14 @@ class Runtime:
                 for node, launches in self._launches(instruction).items():
                     fleet.start_ranks(node, launches)
             case PrepareSpares():
-                program = self._programs[instruction.task]
+                program = decode_program(instruction.program)
                 prepared = spare_launches(instruction, program, self._backend)
                 for node, launches in prepared.items():
                     fleet.start_ranks(node, launches)
+            case ConnectNode():
+                fleet.connect(instruction.node, instruction.access)
+            case DisconnectNode():
+                fleet.disconnect(instruction.node)
             case HaltRanks() | StopRanks() | InspectRanks():
                 fleet.order_ranks(instruction.nodes, instruction.order)
             case ProbeNode():
@@ -184,10 +201,9 @@ class Runtime:
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
         nodes = self.machine.state.nodes
         hosts = {name: node.spec.training_host for name, node in nodes.items()}
-        if instruction.measures is None:
-            program = self._programs[instruction.task]
-        else:
-            program = measured_program(self._programs[instruction.measures], instruction.generation)
+        program = decode_program(instruction.program)
+        if instruction.measures is not None:
+            program = measured_program(program, instruction.generation)
         return starts(instruction, program, self._backend, hosts)
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:
@@ -234,7 +250,7 @@ def _nodes_of(instruction: Instruction) -> str | None:
             nodes = {worker.node for worker, _ in instruction.spares.values()}
         case HaltRanks() | StopRanks() | InspectRanks():
             nodes = set(instruction.nodes)
-        case ProbeNode() | CarryOutDrill():
+        case ProbeNode() | CarryOutDrill() | ConnectNode() | DisconnectNode():
             nodes = {instruction.node} if instruction.node else set()
         case _:
             return None

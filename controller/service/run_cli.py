@@ -12,6 +12,7 @@ from controller.api.server import ApiSocketError
 from controller.arguments import HelpText, file_path
 from controller.clusterfile.cluster_reader import Cluster, load_cluster
 from controller.clusterfile.file_mistakes import ClusterFileError
+from controller.core.membership.file_changes import ImpossibleChangeError
 from controller.logs.log_options import (
     LogOptionError,
     add_logging_arguments,
@@ -27,6 +28,9 @@ _EPILOG: Final = """\
 The controller stays in the foreground. Ctrl-C or SIGTERM ends the controller and not the training: the
 ranks and agents stay on their nodes, and the next `unicron run` of this file takes over. So it does after
 a crash. A fault that happens meanwhile waits for it.
+
+A changed file is compared with what the journal has. Nodes and tasks that were added, changed or removed are
+announced and taken in; a task whose program changed takes it at its next start with new processes.
 
 The controller's files (journal, API socket, event log, measured tables) are in the run_dir of the cluster
 file. Only one controller at a time can use it.
@@ -102,7 +106,13 @@ def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:
                 cluster, arguments.event_log, is_until_done=arguments.until_done
             )
             asyncio.run(service.run())
-    except (LogOptionError, RunLockedError, JournalError, ApiSocketError) as error:
+    except (
+        LogOptionError,
+        RunLockedError,
+        JournalError,
+        ApiSocketError,
+        ImpossibleChangeError,
+    ) as error:
         return str(error)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""

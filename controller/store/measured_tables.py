@@ -12,7 +12,7 @@ is tried again. Operators get one note about either.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from controller.core.instructions import RecordIterations
 from controller.core.monitoring.refinement import work_per_iteration
-from controller.core.state.task import TaskSpec
+from controller.core.specs import TaskSpec
 from controller.ports import Tables
 from nodeagent.protocol.ids import TaskId
 from profiles.measured_throughput import refined, with_work
@@ -36,24 +36,28 @@ class MeasuredTables(Tables):
 
     Args:
         directory: Their directory, made before the first write.
-        tasks: The tasks.
+        spec_of: Returns the present spec of a task; None if there is no such task.
         note: Called with a task and a line for operators.
     """
 
     def __init__(
-        self, directory: Path, tasks: Iterable[TaskSpec], note: Callable[[str, str], None]
+        self,
+        directory: Path,
+        spec_of: Callable[[TaskId], TaskSpec | None],
+        note: Callable[[str, str], None],
     ) -> None:
         self._directory = directory
         self._note = note
-        self._specs = {spec.task: spec for spec in tasks}
+        self._spec_of = spec_of
+        self._unreadable: set[TaskId] = set()
         self._points: dict[TaskId, dict[int, TablePoint]] = {}
         self._changed: set[TaskId] = set()
         self._noted: set[str] = set()
-        for task in list(self._specs):
-            self._read(task)
 
     @override
     def record(self, instruction: RecordIterations) -> None:
+        if instruction.task not in self._points and instruction.task not in self._unreadable:
+            self._read(instruction.task)
         points = self._points.get(instruction.task)
         if points is None:
             return
@@ -81,6 +85,7 @@ class MeasuredTables(Tables):
             table = load_table(path) if path.exists() else None
         except (RecordError, PermissionError) as error:
             reason = error if isinstance(error, RecordError) else f"{path}: permission denied"
+            self._unreadable.add(task)
             _LOG.info("measured table can't be read: task=%s reason=%s", task, reason)
             self._note(
                 task,
@@ -93,10 +98,11 @@ class MeasuredTables(Tables):
     def _take_changed(self) -> dict[TaskId, TableFile]:
         """Return the tables that have changed since the last call."""
         changed, self._changed = self._changed, set()
-        return {task: self._table(task) for task in sorted(changed)}
+        specs = {task: self._spec_of(task) for task in sorted(changed)}
+        return {task: self._table(task, spec) for task, spec in specs.items() if spec is not None}
 
-    def _table(self, task: TaskId) -> TableFile:
-        points, spec = self._points[task], self._specs[task]
+    def _table(self, task: TaskId, spec: TaskSpec) -> TableFile:
+        points = self._points[task]
         times_s = {size: point.iteration_s for size, point in points.items() if point.iteration_s}
         work = work_per_iteration(spec, times_s)
         title = f"{task}, measured"

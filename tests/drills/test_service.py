@@ -117,6 +117,57 @@ def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_pat
         assert (path.parent / "checkpoints" / "command").is_dir()
 
 
+def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_path: Path) -> None:
+    """One of each: weight, policy, program, node and task less, node and task more."""
+    tasks = demo_tasks(10_000, "gpt-a")
+    path = write_cluster(nodes, tmp_path / "e", "e", tasks)
+    whole = path.read_text()
+    # Each node has as many workers as the task, so that it runs on the first one alone.
+    first = whole.index("[[nodes]]")
+    second = whole.index("[[nodes]]", first + 1)
+    end = whole.index("[[task]]")
+    n1, n2, head = whole[first:second], whole[second:end], whole[:first]
+    path.write_text(head + n1 + tasks)
+    with controller_of(path, "--auto-heal") as command:
+        reach(path, 2)
+        before = pids_of(path)
+        command.end(signal.SIGKILL)
+    changed = tasks.replace("weight = 1.5", "weight = 2.5")
+    changed = changed.replace("learning_rate = 1e-3", "learning_rate = 2e-3")
+    more = tasks.replace('"gpt-a"', '"gpt-new"').replace("workers = 4\n", "workers = 2\n", 1)
+    path.write_text(head + "[policy]\nrestarts = 7\n" + n1 + n2 + changed + more)
+    with controller_of(path, "--auto-heal") as command:
+        command.says("gpt-a  its program has changed")
+        command.says("policy the policy has changed")
+        found = wait_until(
+            lambda: found if len(found := pids_of(path) or {}) == 8 else None, limit_s=60
+        )
+        view = view_of(path)
+        assert {key: pid for key, pid in found.items() if key[0] == "gpt-a"} == before
+        [task] = [task for task in view.tasks if task.name == "gpt-a"]
+        assert (task.weight, "its program has changed" in task.note) == (2.5, True)
+        reach(path, 3)
+        command.end(signal.SIGKILL)
+    # The first node and the second task go: the first task has to move to the second node.
+    path.write_text(head + n2 + changed)
+    with controller_of(path, "--auto-heal") as command:
+        command.says("n1     has left the cluster")
+        wait_until(
+            lambda: (
+                (view := view_of(path)) is not None
+                and [task.name for task in view.tasks] == ["gpt-a"]
+                and view.tasks[0].phase == "running"
+            ),
+            limit_s=60,
+        )
+        view = view_of(path)
+        assert [node.node for node in view.nodes] == ["n2"]
+        assert view.incidents == []
+        at = view.tasks[0].iteration
+        reach(path, at + 2)
+    assert list(outcome_of(path)["gpt-a"]) == sorted(outcome_of(path)["gpt-a"])
+
+
 def test_a_broken_file_starts_nothing(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text('[cluster]\nnam = "x"\nrun_dir = "run"\n')

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.state.task import TaskSpec
+from controller.core.specs import TaskSpec
 from controller.localcluster.local_cluster import LocalCluster
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec

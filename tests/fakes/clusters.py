@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+from controller.core.cluster_spec import ClusterSpec
 from controller.core.machine import Machine
+from controller.core.membership.file_changes import WantedCluster
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
-from controller.core.state.task import TaskSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 from profiles.task_profiles import default_task_profiles
@@ -20,6 +21,23 @@ def table(rate_by_size: dict[int, float], tp: int = 1) -> ThroughputTable:
             for size, rate in rate_by_size.items()
         )
     )
+
+
+def wanted_of(machine: Machine) -> WantedCluster:
+    """Return what a machine was made of."""
+    state = machine.state
+    return WantedCluster(
+        nodes={name: node.spec for name, node in state.nodes.items()},
+        tasks={name: task.spec for name, task in state.tasks.items()},
+        policy=machine.policy,
+    )
+
+
+def spec_of(machine: Machine) -> ClusterSpec:
+    """Return the same as a cluster spec."""
+    wanted = wanted_of(machine)
+    nodes, tasks = tuple(wanted.nodes.values()), tuple(wanted.tasks.values())
+    return ClusterSpec(nodes, tasks, wanted.policy)
 
 
 def demo_machine(

@@ -16,8 +16,8 @@ from typing_extensions import override
 from controller.clock import SystemClock
 from controller.core.instructions import Announce
 from controller.core.rules.policy import Policy
+from controller.core.specs import TaskSpec
 from controller.core.state.phases import TaskPhase
-from controller.core.state.task import TaskSpec
 from controller.fleet.address import NodeAddress
 from controller.server.announcements import AnnouncementObserver
 from controller.server.controller_config import ControllerConfig

@@ -41,6 +41,14 @@ class Ports(Fleet, Publisher, DrillGround, Tables):
         self.has_news.set()
 
     @override
+    def connect(self, node: NodeId, access: str) -> None:
+        self._note("connect", node, access)
+
+    @override
+    def disconnect(self, node: NodeId) -> None:
+        self._note("disconnect", node)
+
+    @override
     def start_ranks(self, node: NodeId, launches: list[RankLaunch]) -> None:
         self._note("start_ranks", node, launches)
 

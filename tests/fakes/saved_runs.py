@@ -3,9 +3,7 @@
 import zlib
 from pathlib import Path
 
-from controller.core.cluster_spec import spec_of
 from controller.store.journal import Journal
-from controller.store.run_file import save_spec
 from tests.fakes.world import World
 
 
@@ -25,7 +23,6 @@ def write_journal(world: World, path: Path) -> Path:
 
 
 def save_run(world: World, directory: Path) -> Path:
-    """Write ``run.json`` and the journal, and return the directory."""
-    save_spec(spec_of(world.machine), directory)
+    """Write the journal, and return the directory."""
     write_journal(world, directory / "journal.jsonl")
     return directory

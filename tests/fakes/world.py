@@ -26,12 +26,15 @@ from controller.core.events import (
     Observed,
     PeerProbed,
     StopCarriedOut,
+    TaskAdded,
     TimerFired,
 )
 from controller.core.instructions import (
     Announce,
     AnswerRequest,
     CarryOutDrill,
+    ConnectNode,
+    DisconnectNode,
     DropRendezvous,
     HaltRanks,
     InspectRanks,
@@ -44,12 +47,13 @@ from controller.core.instructions import (
     StopRanks,
 )
 from controller.core.machine import Machine
+from controller.core.membership.file_changes import changes
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.copy_holders import copy_holders
 from controller.core.state.phases import NodeCondition
 from controller.core.timers import Timer
-from controller.store.replay import fingerprint, replay
+from controller.store.replay import replay
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
@@ -69,6 +73,7 @@ from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout
+from tests.fakes.clusters import wanted_of
 from tests.fakes.polling import PolledT
 from tests.fakes.world_training import ITERATION_S, FakeRank, Run, loss_of
 
@@ -89,6 +94,8 @@ class FakeNode:
     is_silent: bool = False
     """Down without a word: its port refuses nobody, it says nothing."""
     is_visible: bool = True
+    is_linked: bool = True
+    """Whether it belongs to the cluster, so that the controller wants contact."""
     has_session: bool = False
     agent: int = 1
     seq: int = 0
@@ -172,7 +179,7 @@ class World:
         self._order = itertools.count()
         self._pids = itertools.count(1000)
         self._timers: dict[object, int] = {}
-        self._begin_term()
+        self._begin_run()
         for node in self.nodes.values():
             node.is_up = node.name not in absent
             if node.is_up:
@@ -236,13 +243,34 @@ class World:
                 for peer in instruction.by:
                     self.after(0.02, partial(self._probe, instruction.node, peer))
             case SetTimer():
+                self.timers_set.add(instruction.timer)
                 self._set_timer(instruction.timer, instruction.after_s)
             case Announce():
                 self._hear(instruction)
             case AnswerRequest() | CarryOutDrill() | RecordIterations():
                 self._keep(instruction)
+            case ConnectNode() | DisconnectNode():
+                self._link(instruction)
             case DropRendezvous():
                 pass
+
+    def _link(self, instruction: ConnectNode | DisconnectNode) -> None:
+        """Begin or end the contact with a node. One that was added after the start is there."""
+        name = instruction.node
+        if isinstance(instruction, DisconnectNode):
+            node = self.nodes[name]
+            node.is_linked = node.has_session = False
+            node.held.clear()
+            return
+        if name in self.nodes:
+            node = self.nodes[name]
+            node.is_linked = True
+            if not node.has_session and self.now > 0:
+                self.after(0.1, partial(self._attach_once, node))
+            return
+        self.nodes[name] = node = FakeNode(name)
+        self.after(0.1, partial(self._attach_once, node))
+        self.after(1.0, partial(self._beat, node))
 
     def _keep(self, instruction: AnswerRequest | CarryOutDrill | RecordIterations) -> None:
         """Keep for the test what the machine wants of its surroundings."""
@@ -275,7 +303,7 @@ class World:
     # --- nodes ---------------------------------------------------------------------------
 
     def _attach(self, node: FakeNode) -> None:
-        if node.is_up and node.is_visible:
+        if node.is_up and node.is_visible and node.is_linked:
             statuses = self.statuses(node)
             node.has_session = True
             self.post(NodeAttached(node.name, AgentId(f"{node.name}-{node.agent}"), 1, statuses))
@@ -303,7 +331,7 @@ class World:
     def beat(self, name: str) -> None:
         """Let a node's agent give its sign of life now."""
         node = self.nodes[NodeId(name)]
-        if node.is_up and node.is_visible:
+        if node.is_up and node.is_visible and node.is_linked:
             statuses = self.statuses(node)
             self.post(HeartbeatReceived(node.name, 30_000_000, statuses, self.now, self.now))
 
@@ -337,6 +365,7 @@ class World:
     def _order_start(self, instruction: StartRanks) -> None:
         self.starts.append((self.now, instruction))
         key = instruction.task, instruction.generation
+        self.tasks.setdefault(instruction.task, FakeTask())
         if instruction.measures is not None:
             self.tasks[instruction.task] = FakeTask()  # nothing is left of the one before
         elif key not in self.runs:
@@ -361,11 +390,17 @@ class World:
         for name, numbers in by_node.items():
             self.after(0.01, partial(self._take_start, instruction, self.nodes[name], numbers))
 
+    def _was_added_again(self, name: TaskId) -> bool:
+        added = (each.body for each in self.events if isinstance(each.body, TaskAdded))
+        return sum(body.spec.task == name for body in added) > 1
+
     def _check_survivors(self, start: StartRanks) -> None:
         """Every process that can go on at its place does, and the machine knows it by its pid."""
         known = self.machine.state.tasks[start.task].ranks
         old = self.runs.get((start.task, Generation(start.generation - 1)))
-        assert start.generation == 1 or old, "a generation was left out"
+        assert start.generation == 1 or old or self._was_added_again(start.task), (
+            "a generation was left out"
+        )
         number_by_worker = {worker: number for number, worker in enumerate(start.placement)}
         for node, rank in self._ranks(start.task, Generation(start.generation - 1)):
             if start.task in self.unsupported:
@@ -719,7 +754,9 @@ class World:
                     if rank.task == instruction.order.task:
                         self.end_rank(node, rank, number=9)
         elif instruction.order.is_graceful:
-            self.tasks[instruction.order.task].stopping = instruction.order.generation
+            self.tasks.setdefault(
+                instruction.order.task, FakeTask()
+            ).stopping = instruction.order.generation
         else:
             stopped = node.stopped.get(instruction.order.task, instruction.order.generation)
             node.stopped[instruction.order.task] = max(stopped, instruction.order.generation)
@@ -905,9 +942,7 @@ class World:
 
     def _start_controller(self, attach_s: float) -> None:
         state = self.machine.state
-        nodes = [node.spec for node in state.nodes.values()]
-        tasks = [task.spec for task in state.tasks.values()]
-        self.machine = Machine(nodes, tasks, self.machine.policy)
+        self.machine = Machine()
         replayed = replay(self.machine, self.events)
         assert self.machine.state == state
         for timer, after_s in replayed.timers.items():
@@ -918,11 +953,22 @@ class World:
             node.is_visible = True
             self.after(self.random.uniform(0.0, attach_s), partial(self._attach_once, node))
 
+    def _begin_run(self) -> None:
+        """Begin with an empty machine, which events tell what it was made of, as a controller does.
+
+        So the events alone rebuild its state.
+        """
+        self.timers_set: set[Timer] = set()  # every timer that was ever set
+        wanted = wanted_of(self.machine)
+        vars(self.machine).update(vars(Machine()))
+        self._begin_term()
+        for body in changes(wanted, self.machine.state, self.machine.policy):
+            self.post(body)
+
     def _begin_term(self) -> None:
         """Tell the machine that a controller begins its work."""
         self._term += 1
-        names = tuple(self.nodes), tuple(self.machine.state.tasks)
-        self.post(ControllerStarted("run", self._term, 0.0, *names, fingerprint(self.machine)))
+        self.post(ControllerStarted("run", self._term, 0.0))
 
     def _attach_once(self, node: FakeNode) -> None:
         if not node.has_session:

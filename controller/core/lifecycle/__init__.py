@@ -1,7 +1,8 @@
 """Start, park and stop the ranks of a task. Begin with ``start_stop``.
 
 ``start_stop``        starts a waiting task, stops ranks, and notes lost ranks.
-``generation_start``  begins the next generation of a task.
+``generation_start``  begins the next generation of a task, and changes what the task is.
+``cluster_members``   the nodes and tasks that there are.
 ``parking``           sends the halt, and counts parked ranks.
 ``phase_changes``     the phase of a task; the only module that changes it.
 ``assignments``       the target of a task, and its place until then.

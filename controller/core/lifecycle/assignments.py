@@ -9,11 +9,17 @@ from controller.core.rules.placement import Placement
 from controller.core.state.plan import TaskChange
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
+from profiles.layout import Layout
 
 
 def follow(task: TaskState, change: TaskChange) -> None:
     """A plan says where the task is to run."""
     task.assignment.target, task.assignment.interim = change.target, None
+
+
+def start_at(task: TaskState, layout: Layout, placement: Placement) -> None:
+    """The task is to start there, as its first size says."""
+    task.assignment.target, task.assignment.interim = Target(layout, placement), None
 
 
 def move(task: TaskState, placement: Placement) -> bool:

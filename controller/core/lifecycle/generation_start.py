@@ -1,12 +1,17 @@
-"""The start of a task's next generation. The one writer of ``TaskState``'s own fields.
+"""The start of a task's next generation, and what the task is. The one writer of ``TaskState``.
 
 Each start is a new generation, which makes every process of an older one harmless. Who decides that
 a generation begins: ``lifecycle.start_stop`` for new processes, and ``recovery.generations`` for
 generations that follow one another in the same processes.
+
+A changed spec that ranks can run with takes effect at once: a weight, a limit, another throughput
+table. Any other waits for a start with new processes only, because the processes of a generation
+must agree on their program.
 """
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from controller.core.instructions import ParkedSpare, StartRanks
 from controller.core.lifecycle.assignments import arrive
@@ -15,6 +20,8 @@ from controller.core.lifecycle.phase_changes import begin_starting
 from controller.core.lifecycle.progress import begin_progress
 from controller.core.lifecycle.transition_times import begin_transition
 from controller.core.rules.regroup.replicas import part_of
+from controller.core.specs import TaskSpec
+from controller.core.state.phases import TaskPhase
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Spares, Target
@@ -23,6 +30,52 @@ from controller.core.timers import InspectionDue, SparesOverdue, StartOverdue
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.regroup import Resume
 from profiles.layout import Layout
+
+AT_REST = frozenset({TaskPhase.WAITING, TaskPhase.STOPPED, TaskPhase.HELD, TaskPhase.FINISHED})
+"""Phases without ranks."""
+
+
+def change_spec(task: TaskState, spec: TaskSpec) -> bool:
+    """Give a task another spec; return whether all of it takes effect at once."""
+    task.membership.next_spec = None
+    if task.lifecycle.phase in AT_REST or task.spec.takes_effect_at_once(spec):
+        task.spec = spec
+        return True
+    # Priorities concern the planner alone.
+    task.spec = replace(task.spec, weight=spec.weight, keeps_running=spec.keeps_running)
+    task.membership.next_spec = spec
+    return False
+
+
+def take_next_spec(task: TaskState) -> None:
+    """A task without ranks becomes what it was changed to."""
+    if task.membership.next_spec is not None:
+        task.spec, task.membership.next_spec = task.membership.next_spec, None
+    task.membership.is_rejoining = False
+
+
+def begin_program(task: TaskState, layout: Layout) -> None:
+    """A generation of new processes begins: they run the newest program that has ``layout``."""
+    following = task.membership.next_spec
+    if following is not None and has_layout(following, layout):
+        take_next_spec(task)
+    task.membership.program = task.spec.program
+
+
+def has_layout(spec: TaskSpec, layout: Layout) -> bool:
+    """Return whether a task of ``spec`` can run with ``layout``."""
+    return any(point.layout == layout for point in spec.table.points)
+
+
+def leave(task: TaskState) -> None:
+    """The task was removed from the cluster."""
+    task.membership.is_removed, task.membership.next_spec = True, None
+
+
+def rejoin(task: TaskState, spec: TaskSpec) -> None:
+    """A removed task was added again, while its ranks are being stopped."""
+    task.membership.is_removed, task.membership.is_rejoining = False, True
+    task.membership.next_spec = spec
 
 
 def begin_generation(
@@ -34,6 +87,8 @@ def begin_generation(
     spares: Spares,
 ) -> None:
     """Start the task's next generation at ``target``, with these ranks and the spares beside it."""
+    if all(rank.continues is None for rank in ranks.values()):
+        begin_program(task, target.layout)
     # These two compare the old place with the new one, so they come before it changes.
     begin_transition(turn, task, target, ranks)
     begin_progress(task, target)
@@ -103,6 +158,7 @@ def send_start(turn: Turn, task: TaskState, numbers: Collection[int]) -> None:
             },
             task.resume,
             _parked_spares_among(task, task.layout, numbers),
+            program=task.membership.program,
         )
     )
 

@@ -66,6 +66,7 @@ def rest(task: TaskState) -> None:
         "run": TaskPhase.WAITING,
         "stop": TaskPhase.STOPPED,
         "hold": TaskPhase.HELD,
+        "remove": TaskPhase.FINISHED,
     }[task.stopping.intent]
     phase = task.lifecycle.phase
     if phase is TaskPhase.FINISHED or phase is resting:
@@ -73,6 +74,13 @@ def rest(task: TaskState) -> None:
     if phase is not TaskPhase.WAITING and resting is not TaskPhase.WAITING:
         _change(task, TaskPhase.WAITING)
     _change(task, resting)
+
+
+def await_plan(task: TaskState, note: str) -> None:
+    """A task without ranks is stopped until a plan gives it workers."""
+    if task.lifecycle.phase is not TaskPhase.STOPPED:
+        _change(task, TaskPhase.STOPPED)
+    task.lifecycle.note = note
 
 
 def note_obstacle(turn: Turn, task: TaskState, target: Target) -> bool:

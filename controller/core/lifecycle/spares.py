@@ -73,7 +73,12 @@ def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> No
     for number, (worker, place) in added.items():
         spares.ranks[number] = RankState(worker)
         spares.parts[number] = part_of(target.layout, place)
-    turn.emit(PrepareSpares(turn.cause, task.spec.task, task.generation, target.layout, added))
+    turn.emit(
+        PrepareSpares(
+            turn.cause, task.spec.task, task.generation, target.layout, added,
+            task.membership.program,
+        )
+    )  # fmt: skip
     turn.set_timer(SparesOverdue(task.spec.task, task.generation), turn.policy.prepare_limit_s)
     nodes = ", ".join(sorted({worker.node for worker, _ in added.values()}))
     turn.announce(

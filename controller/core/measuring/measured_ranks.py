@@ -9,9 +9,9 @@ from controller.core.events import Observed
 from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.monitoring.refinement import is_plausible
 from controller.core.rules.evidence import Evidence, evidence_of
+from controller.core.specs import TaskSpec
 from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun
 from controller.core.state.phases import NodeCondition
-from controller.core.state.task import TaskSpec
 from controller.core.state.turn import Turn
 from controller.core.timers import MeasurementOverdue
 from nodeagent.protocol.ids import Generation, NodeId, TaskId

@@ -26,8 +26,9 @@ from controller.core.measuring.measured_ranks import (
 from controller.core.monitoring.refinement import work_per_iteration
 from controller.core.planning.problem import Available
 from controller.core.rules.placement import Placement, Unplaceable, place
+from controller.core.specs import TaskSpec
 from controller.core.state.measurement import MeasuredRun, MeasuredSize, Measurement
-from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import Generation, TaskId
 
@@ -237,7 +238,7 @@ def _begin_size(
     turn.emit(
         StartRanks(
             turn.cause, run.task, run.generation, size.layout, placement, numbers,
-            measures=measurement.task,
+            measures=measurement.task, program=turn.state.tasks[measurement.task].spec.program,
         )
     )  # fmt: skip
     expect_iteration(turn, run)

@@ -10,8 +10,9 @@ later run may plan with; this run's plans do not change by it.
 from collections.abc import Mapping
 
 from controller.core.instructions import RecordIterations
+from controller.core.specs import TaskSpec
 from controller.core.state.phases import TaskPhase
-from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 
 

@@ -11,16 +11,14 @@ from collections.abc import Sequence
 
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.incidents.evidence_intake import take_evidence
-from controller.core.incidents.incident_log import (
-    absorb,
-    cover,
-    cover_only,
-    decide_again,
-    keep_root,
-    open_incident,
+from controller.core.incidents.incident_log import decide_again
+from controller.core.incidents.isolation import (
+    Outage,
+    release,
+    release_gpu,
+    strand,
+    withdraw,
 )
-from controller.core.incidents.isolation import Outage, strand, withdraw
-from controller.core.incidents.naming import name_fault, name_further_node
 from controller.core.incidents.node_findings import forget_findings_of_agent
 from controller.core.instructions import ProbeNode
 from controller.core.lifecycle.parking import note_halt_answer
@@ -30,19 +28,16 @@ from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
 from controller.core.monitoring.slowness import note_stragglers
 from controller.core.monitoring.stalls import note_contact
-from controller.core.nodes.bursts import incident_of_burst, note_loss, note_return
+from controller.core.nodes.bursts import note_loss, note_return
 from controller.core.nodes.inventory import compare_inventory
+from controller.core.nodes.loss_incident import incident_of_loss
 from controller.core.nodes.node_clocks import forget_ages, note_clock
 from controller.core.nodes.node_evidence import chosen_of, gather, is_peer, note_progress, peers_of
-from controller.core.rules.actions import Handling
-from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import judge
-from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
 from controller.core.state.phases import (
     NODE_CHANGES,
-    IncidentState,
     NodeCondition,
     TaskPhase,
     advance,
@@ -56,6 +51,8 @@ from nodeagent.protocol.ids import NodeId
 def attach_node(turn: Turn, event: NodeAttached) -> None:
     """A session with the node's agent began: adopt expected ranks, end all others."""
     node = turn.state.nodes[event.node]
+    if node.contact.condition is NodeCondition.REMOVED:
+        return  # the session began before the link was ended
     before, old_agent = node.contact.condition, node.contact.agent_id
     if before is not NodeCondition.HEALTHY:
         gain_contact(turn, node)
@@ -106,6 +103,8 @@ def _is_spare(turn: Turn, name: NodeId) -> bool:
 def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     """Take in what lives on a node, and how far it is."""
     node = turn.state.nodes[event.node]
+    if node.contact.condition is NodeCondition.REMOVED:
+        return
     node.contact.last_message_at, node.contact.rss_bytes = turn.at, event.rss_bytes
     note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
@@ -171,6 +170,23 @@ def _lose_sight(node: NodeState, since: float, note: str) -> None:
     _change(node, NodeCondition.UNREACHABLE, note)
     node.contact.lost_contact_at = since
     node.inquiry.answers.clear()
+
+
+def end_contact(node: NodeState, note: str) -> None:
+    """The node does not belong to the cluster any more."""
+    _change(node, NodeCondition.REMOVED, note)
+    node.inquiry.asked_at = None
+
+
+def begin_anew(node: NodeState) -> None:
+    """A removed node belongs to the cluster again: nothing of before counts."""
+    _change(node, NodeCondition.EXPECTED)
+    node.contact.agent_id, node.contact.agent_pid = None, None
+    forget_findings_of_agent(node)
+    forget_ages(node)
+    release(node)
+    for slot in list(node.service.isolated_gpus):
+        release_gpu(node, slot)
 
 
 def _change(node: NodeState, condition: NodeCondition, note: str = "") -> None:
@@ -300,50 +316,8 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     name = node.spec.node
     outage = Outage(node)
     victims = withdraw(turn, outage)
-    incident = _incident_of_node(turn, node, victims, reason)
+    incident = incident_of_loss(turn, node, victims, reason)
     for task in victims:
         strand(turn, task, outage, incident)
     decide_again(incident)
     note_loss(turn, node, incident, f"{name} is lost: {reason}")
-
-
-def _incident_of_node(
-    turn: Turn, node: NodeState, victims: list[TaskState], reason: str
-) -> Incident:
-    """Return the one incident of the lost node. Undecided incidents of its tasks merge into it.
-
-    Nodes that are lost within a moment share an incident.
-    """
-    name = node.spec.node
-    root = Evidence(
-        kind="contact",
-        at=turn.at,
-        observed_at=node.contact.lost_contact_at,
-        node=name,
-        task=None,
-        global_rank=None,
-        summary=f"node {name} last sent a message at {node.contact.lost_contact_at:.1f} s",
-    )
-    undecided = [
-        incident
-        for incident in turn.state.incidents.open()
-        if incident.state is IncidentState.DETECTED
-        and any(task.spec.task in incident.covers for task in victims)
-    ]
-    joined = incident_of_burst(turn, node)
-    if joined is not None:
-        for other in undecided:
-            absorb(turn, joined, other)
-        cover(joined, victims)
-        keep_root(joined, root)
-        name_further_node(turn, joined, name, reason)
-        return joined
-    first = victims[0] if victims else None
-    incident = undecided[0] if undecided else open_incident(turn, first, root)
-    for other in undecided[1:]:
-        absorb(turn, incident, other)
-    cover_only(incident, victims)
-    keep_root(incident, root)
-    diagnosis = Diagnosis(root.status, root, f"{name}: {reason}")
-    name_fault(turn, incident, diagnosis, Handling("reconfigure"))
-    return incident

@@ -70,7 +70,11 @@ def worker_mtbf_s(state: ClusterState, policy: Policy) -> float:
     num_intervals = len(changes) - 1
     if num_intervals < 1:
         return policy.worker_mtbf_s
-    num_workers = sum(node.spec.num_workers for node in state.nodes.values())
+    num_workers = sum(
+        node.spec.num_workers
+        for node in state.nodes.values()
+        if node.contact.condition is not NodeCondition.REMOVED
+    )
     observed_s = num_workers * (changes[-1] - changes[0])
     return (_PRIOR_CHANGES * policy.worker_mtbf_s + observed_s) / (_PRIOR_CHANGES + num_intervals)
 
@@ -86,6 +90,7 @@ def planned_tasks(
         task
         for task in turn.state.tasks.values()
         if task.lifecycle.phase is not TaskPhase.FINISHED
+        and not task.membership.is_removed
         and (includes_held or task.spec.task == tries or not _is_the_operators(task))
         and not (task.can_regroup and task.assignment.target and _is_out_of_sight(turn, task))
     ]

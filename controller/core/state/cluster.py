@@ -41,10 +41,20 @@ class BurstLog:
 
 
 @dataclass(slots=True)
+class WantedPlans:
+    """Changes of nodes and tasks that have no plan yet. Written by ``membership.wanted_plans``."""
+
+    seen: dict[str, str] = field(default_factory=dict)
+    """What has changed, a sentence by node, task or ``policy``."""
+    since: float = 0.0
+    """When the newest of them was noted."""
+
+
+@dataclass(slots=True)
 class ClusterState:
     """The whole.
 
-    Its own fields are written by ``rehearsal`` only, which adds nodes to a copy.
+    Its own fields are written by ``lifecycle.cluster_members``.
     """
 
     nodes: dict[NodeId, NodeState]
@@ -54,6 +64,7 @@ class ClusterState:
     drills: DrillLog = field(default_factory=DrillLog)
     measurements: MeasurementLog = field(default_factory=MeasurementLog)
     bursts: BurstLog = field(default_factory=BurstLog)
+    wanted_plans: WantedPlans = field(default_factory=WantedPlans)
 
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""

@@ -6,33 +6,10 @@ from controller.core.rules.actions import Occurrence
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.rules.placement import Worker
+from controller.core.specs import NodeSpec
 from controller.core.state.phases import NodeCondition
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """A node as the cluster names it.
-
-    Attributes:
-        node: Its name.
-        address: Where it is, for operators.
-        num_workers: Its worker slots.
-        failure_domain: What fails together with it, a rack or a switch; empty if not known.
-        training_address: Where ranks of other nodes reach its ranks; empty if ``address`` has it.
-    """
-
-    node: NodeId
-    address: str
-    num_workers: int
-    failure_domain: str = field(default="", repr=False)
-    training_address: str = field(default="", repr=False)
-
-    @property
-    def training_host(self) -> str:
-        """Name or address at which ranks of other nodes reach its ranks."""
-        return self.training_address or self.address.rpartition(":")[0].strip("[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +82,14 @@ class Service:
 
 
 @dataclass(slots=True)
+class NodeMembership:
+    """Whether the node belongs to the cluster. Written by ``membership.node_membership``."""
+
+    is_leaving: bool = False
+    """It was removed, and still has processes of tasks. A plan gives it no workers any more."""
+
+
+@dataclass(slots=True)
 class Inventory:
     """What lives on the node and should not. Written by ``nodes.inventory``."""
 
@@ -140,14 +125,18 @@ class ClockOffset:
     """Ages of its newest heartbeats."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeState:
-    """One node: what it is, and its records."""
+    """One node: what it is, and its records.
+
+    Its own field ``spec`` is written by ``membership.node_membership``.
+    """
 
     spec: NodeSpec
     contact: Contact = field(default_factory=Contact)
     inquiry: LossInquiry = field(default_factory=LossInquiry)
     sightings: TaskSightings = field(default_factory=TaskSightings)
+    membership: NodeMembership = field(default_factory=NodeMembership)
     service: Service = field(default_factory=Service)
     inventory: Inventory = field(default_factory=Inventory)
     findings: Findings = field(default_factory=Findings)
@@ -156,5 +145,6 @@ class NodeState:
 
     @property
     def is_in_service(self) -> bool:
-        """Whether ranks may run there."""
-        return self.contact.condition is NodeCondition.HEALTHY and not self.service.isolated
+        """Whether a plan may give its workers to tasks."""
+        is_wanted = not self.service.isolated and not self.membership.is_leaving
+        return self.contact.condition is NodeCondition.HEALTHY and is_wanted

@@ -40,6 +40,8 @@ class NodeCondition(StrEnum):
     """Out of contact, presumed training: losing sight of a node is not losing the node."""
     LOST = "lost"
     """Evidence says that it is gone: it holds no worker of any task."""
+    REMOVED = "removed"
+    """Operators have removed it from the cluster. It may be added again."""
 
 
 class TaskPhase(StrEnum):
@@ -85,14 +87,19 @@ class PlanState(StrEnum):
 
 
 NODE_CHANGES: Final[Mapping[NodeCondition, frozenset[NodeCondition]]] = {
-    NodeCondition.EXPECTED: frozenset({NodeCondition.HEALTHY}),
-    NodeCondition.HEALTHY: frozenset({NodeCondition.UNREACHABLE}),
-    NodeCondition.UNREACHABLE: frozenset({NodeCondition.HEALTHY, NodeCondition.LOST}),
-    NodeCondition.LOST: frozenset({NodeCondition.HEALTHY}),
+    NodeCondition.EXPECTED: frozenset({NodeCondition.HEALTHY, NodeCondition.REMOVED}),
+    NodeCondition.HEALTHY: frozenset({NodeCondition.UNREACHABLE, NodeCondition.REMOVED}),
+    NodeCondition.UNREACHABLE: frozenset(
+        {NodeCondition.HEALTHY, NodeCondition.LOST, NodeCondition.REMOVED}
+    ),
+    NodeCondition.LOST: frozenset({NodeCondition.HEALTHY, NodeCondition.REMOVED}),
+    NodeCondition.REMOVED: frozenset({NodeCondition.EXPECTED}),
 }
 
 TASK_CHANGES: Final[Mapping[TaskPhase, frozenset[TaskPhase]]] = {
-    TaskPhase.WAITING: frozenset({TaskPhase.STARTING, TaskPhase.STOPPED, TaskPhase.HELD}),
+    TaskPhase.WAITING: frozenset(
+        {TaskPhase.STARTING, TaskPhase.STOPPED, TaskPhase.HELD, TaskPhase.FINISHED}
+    ),
     TaskPhase.STARTING: frozenset(
         {TaskPhase.RUNNING, TaskPhase.PARKING, TaskPhase.STOPPING, TaskPhase.FINISHED}
     ),

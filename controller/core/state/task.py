@@ -7,6 +7,7 @@ in ``task_records``. Derived facts are properties, so that nothing has to be kep
 from dataclasses import dataclass, field
 
 from controller.core.rules.placement import Placement, Worker
+from controller.core.specs import TaskSpec
 from controller.core.state.phases import TaskPhase
 from controller.core.state.rank import RankState
 from controller.core.state.task_records import (
@@ -19,77 +20,20 @@ from controller.core.state.task_records import (
     Spares,
     Stopping,
     Target,
+    TaskMembership,
     Transitions,
 )
 from controller.core.state.watch import Watch
-from nodeagent.protocol.ids import NO_GENERATION, Generation, NodeId, TaskId
+from nodeagent.protocol.ids import NO_GENERATION, Generation, NodeId
 from nodeagent.protocol.regroup import Resume
 from profiles.layout import Layout
-from profiles.throughput import ThroughputTable
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """A task as the core needs it; how it trains is the runtime's business.
-
-    Attributes:
-        task: Name.
-        weight: Priority; multiplies the throughput in the WAF.
-        workers: Size at the start.
-        min_workers: Smallest size that counts.
-        table: T(t, x) with the layout of every size.
-        flops_per_iteration: Model FLOPs of one global batch.
-        num_iterations: Iterations after which the task is finished; None trains on.
-        num_micro_batches: Micro-batches of the global batch.
-        is_sharded: Whether the optimizer state is sharded over the replicas.
-        makes_copies: Whether its ranks make in-memory checkpoints.
-        is_command: Whether it is a program that knows nothing of Unicron. Its iterations show in
-            its log, if at all, and it starts anew after every fault.
-        start_limit_s: A start must lead to an iteration within this; None leaves it to the policy.
-        stop_limit_s: A graceful stop must end within this; None leaves it to the policy.
-        hang_limit_s: An iteration that takes less is never overdue.
-        long_intervals: The iteration after a multiple of one of these does something else besides:
-            it saves a checkpoint, or evaluates.
-        has_floor: Whether its iterations are slowed down to be watched. Then they are no measure of
-            its throughput.
-        keeps_running: Whether a plan may stop it only if ``min_workers`` have no room.
-    """
-
-    task: TaskId
-    weight: float
-    workers: int
-    min_workers: int
-    table: ThroughputTable
-    flops_per_iteration: float
-    num_iterations: int | None
-    num_micro_batches: int
-    is_sharded: bool = False
-    makes_copies: bool = True
-    is_command: bool = False
-    start_limit_s: float | None = None
-    stop_limit_s: float | None = None
-    hang_limit_s: float = 0.0
-    long_intervals: tuple[int, ...] = ()
-    has_floor: bool = False
-    keeps_running: bool = False
-
-    @property
-    def smallest_size(self) -> int:
-        """Fewest workers that it can use."""
-        return min((x for x in self.table.sizes if x >= self.min_workers), default=self.min_workers)
-
-    def is_long(self, iteration: int) -> bool:
-        """Return whether an iteration does something else besides, and the others do not."""
-        return iteration > 1 and any(
-            interval > 1 and (iteration - 1) % interval == 0 for interval in self.long_intervals
-        )
 
 
 @dataclass(slots=True)
 class TaskState:
     """One task.
 
-    Its own fields are written by ``lifecycle.generation_start``, once per generation.
+    Its own fields are written by ``lifecycle.generation_start``.
     """
 
     spec: TaskSpec
@@ -112,6 +56,7 @@ class TaskState:
     progress: RunProgress = field(default_factory=RunProgress)
     faults: FaultHistory = field(default_factory=FaultHistory)
     limits: RegroupLimits = field(default_factory=RegroupLimits)
+    membership: TaskMembership = field(default_factory=TaskMembership)
 
     @property
     def living_ranks(self) -> dict[int, RankState]:

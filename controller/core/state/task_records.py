@@ -12,13 +12,17 @@ from controller.core.rules.failed_start import FailedStart
 from controller.core.rules.placement import Placement, Worker
 from controller.core.rules.regroup.replicas import ModelPart
 from controller.core.rules.transitions import Experience, Transition
+from controller.core.specs import TaskSpec
 from controller.core.state.phases import TaskPhase
 from controller.core.state.rank import RankState
 from nodeagent.protocol.ids import Generation, NodeId
 from profiles.layout import Layout
 
-Intent = Literal["run", "stop", "hold"]
-"""What becomes of a task once its ranks are gone: it waits to run, stays stopped, or is held."""
+Intent = Literal["run", "stop", "hold", "remove"]
+"""What becomes of a task once its ranks are gone.
+
+It waits to run, stays stopped, is held, or is finished because it was removed.
+"""
 
 
 @dataclass(frozen=True)
@@ -197,3 +201,17 @@ class RegroupLimits:
     """Settings that do not recover in process; with any of them, no process continues."""
     copies_failed_in: Generation | None = None
     """The generation that stayed at its old place because its copies did not get complete."""
+
+
+@dataclass(slots=True)
+class TaskMembership:
+    """Whether the task belongs to the cluster. Written by ``lifecycle.generation_start``."""
+
+    is_removed: bool = False
+    """Operators have removed it: its ranks are stopped, or gone."""
+    is_rejoining: bool = False
+    """It was added again while its ranks are being stopped."""
+    next_spec: TaskSpec | None = None
+    """What it becomes at its next start with new processes only."""
+    program: str = ""
+    """The program of its present processes."""

@@ -7,7 +7,7 @@ cluster's policy assumes, for four weeks, with the durations of ``trace-a``.
 from typing import Final
 
 from controller.core.cluster_spec import ClusterSpec
-from controller.core.state.task import TaskSpec
+from controller.core.specs import TaskSpec
 from controller.simulation.policies.baselines import BASELINES
 from controller.simulation.policies.comparison import APPROVED, UNICRON
 from controller.simulation.scenarios.estimated_tables import Profile

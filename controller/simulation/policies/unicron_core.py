@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.core.machine import Machine
-from controller.core.state.node import NodeSpec
-from controller.core.state.task import TaskSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.simulation.scenarios.duration_laws import seeded_random
 from controller.simulation.world.event_sequence import EventSequence
 from controller.simulation.world.initial_setup import InitialSetup

@@ -5,9 +5,8 @@ from controller.core.events import UncordonRequested
 from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
-from controller.core.state.task import TaskSpec
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import table

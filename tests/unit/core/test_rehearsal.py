@@ -14,10 +14,9 @@ from controller.core.rehearsal import (
     snapshot,
 )
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import PlanState, TaskPhase
 from controller.core.state.plan import Plan
-from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import table
 from tests.fakes.world import World

@@ -12,10 +12,9 @@ from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.replicas import ModelPart
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import PlanState, TaskPhase
 from controller.core.state.rank import RankState
-from controller.core.state.task import TaskSpec
 from controller.core.state.task_records import Target
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout

@@ -60,8 +60,8 @@ def test_training_does_not_notice(world: World) -> None:
 
 def test_the_first_controller_of_a_run_has_nothing_to_take_over() -> None:
     world = World(demo_machine(num_nodes=5))
-    world.post(ControllerStarted("run", 1, 0.0, tuple(world.nodes), tuple(world.tasks), ""))
-    assert not world.announcements
+    world.post(ControllerStarted("run", 1, 0.0))
+    assert {each.level for _, each in world.announcements} == {"trace"}
     nodes = world.machine.state.nodes.values()
     assert {node.contact.condition for node in nodes} == {NodeCondition.EXPECTED}
 
@@ -291,8 +291,7 @@ def take_over(world: World) -> None:
 
     Unlike with ``kill_controller`` no agent attaches by itself.
     """
-    names = tuple(world.nodes), tuple(world.tasks)
-    world.post(ControllerStarted("run", 2, 0.0, *names, ""))
+    world.post(ControllerStarted("run", 2, 0.0))
 
 
 def attach(world: World, name: NodeId) -> list[Instruction]:

@@ -16,10 +16,9 @@ from controller.core.events import (
 from controller.core.instructions import AnswerRequest
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.cluster import ClusterState
-from controller.core.state.node import NodeSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
-from controller.core.state.task import TaskSpec
 from controller.core.timers import CommandLives
 from controller.drills.drill_arguments import ScheduledDrill
 from controller.drills.drill_schedule import (

@@ -14,12 +14,11 @@ import pytest
 from controller.api.server import ApiServer
 from controller.api.wire import AskWhatIf, Command, DescribeCluster, Reply
 from controller.cli import main
-from controller.core.cluster_spec import spec_of
 from controller.plan.questions import answer
 from controller.store.run_file import decode_spec
 from tests.fakes import cluster_views
 from tests.fakes.api_server import running_server
-from tests.fakes.clusters import demo_machine
+from tests.fakes.clusters import demo_machine, spec_of
 from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
 from tests.fakes.world_queries import all_run

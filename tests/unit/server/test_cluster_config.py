@@ -9,6 +9,7 @@ from controller.clock import SystemClock
 from controller.clusterfile.cluster_reader import load_cluster
 from controller.core.events import NodeAttached
 from controller.core.machine import Machine
+from controller.core.membership.file_changes import changes
 from controller.loop_clock import LoopClock
 from controller.server.cluster_config import cluster_config
 from controller.server.controller_config import ControllerConfig
@@ -65,16 +66,18 @@ def config_of(folder: Path, size: str) -> ControllerConfig:
 
 async def launches_of(config: ControllerConfig, folder: Path) -> dict[str, list[RankLaunch]]:
     """Return the ranks that a controller starts once all nodes are in contact, by task."""
-    machine = Machine(config.node_specs(), config.tasks, config.policy)
+    machine = Machine()
     journal, ports = Journal(folder / "journal.jsonl"), Ports()
     clock = LoopClock(SystemClock())
-    runtime = Runtime(machine, journal, clock, config.programs, config.backend)
+    runtime = Runtime(machine, journal, clock, config.backend)
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         services = [
             group.create_task(clock.run()),
             group.create_task(runtime.run(RuntimeDependencies(ports, ports, ports, ports))),
         ]
-        for node in machine.state.nodes:
+        for body in changes(config.wanted(), machine.state, machine.policy):
+            runtime.post(body)
+        for node in config.wanted().nodes:
             runtime.post(NodeAttached(node, AgentId(f"agent of {node}"), 1, ()))
         while len(_launches(ports)) < _NUM_RANKS:
             await ports.has_news.wait()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from controller.core.timers import JudgeNode, SettleIncident, Timer
 from controller.loop_clock import LoopClock
+from controller.server.rank_launches import encode_program
 from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
@@ -92,6 +94,13 @@ class Scripted(Machine):
         return list(self.script(event))
 
 
+def with_programs(machine: Machine) -> Machine:
+    """Give the tasks of a new machine the programs of their ranks."""
+    for name, task in machine.state.tasks.items():
+        task.spec = replace(task.spec, program=encode_program(TRAINING[name]))
+    return machine
+
+
 class Harness:
     """A runtime over fakes, with a journal on disk."""
 
@@ -100,7 +109,7 @@ class Harness:
         self.ports = Ports()
         self.journal = Journal(path)
         self.clock = LoopClock(Ticks())
-        self.runtime = Runtime(machine, self.journal, self.clock, TRAINING, "gloo")
+        self.runtime = Runtime(machine, self.journal, self.clock, "gloo")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Harness"]:
@@ -251,7 +260,7 @@ async def test_an_event_that_can_not_be_journaled_is_neither_handled_nor_acknowl
     journal = Journal(tmp_path / "journal.jsonl")
     journal.close()
     ports = Ports()
-    runtime = Runtime(machine, journal, LoopClock(Ticks()), TRAINING, "gloo")
+    runtime = Runtime(machine, journal, LoopClock(Ticks()), "gloo")
     runtime.post(report(1))
     with pytest.raises(ValueError, match="closed file"):
         await runtime.run(RuntimeDependencies(ports, ports, ports, ports))
@@ -313,8 +322,9 @@ async def test_a_start_is_one_command_per_node_with_the_ranks_of_that_node(
     goes_on = RankRef(generation=Generation(2), global_rank=3)
     resume = Resume(source="peer", committed=7, state_from=(1,))
     start = StartRanks(
-        1, B, Generation(3), Layout(tp=2, dp=2), placement, (0, 1, 2), {1: goes_on}, resume
-    )
+        1, B, Generation(3), Layout(tp=2, dp=2), placement, (0, 1, 2), {1: goes_on}, resume,
+        program=encode_program(TRAINING[B]),
+    )  # fmt: skip
     machine.script = lambda _event: [start]
     await harness.post(REQUEST)
 
@@ -343,7 +353,10 @@ async def test_ranks_that_prepare_are_told_which_rank_they_are_to_be(
     harness: Harness, machine: Scripted
 ) -> None:
     spares = {4: (Worker(N2, 1), 2), 5: (Worker(N1, 0), 3)}
-    machine.script = lambda _event: [PrepareSpares(1, B, Generation(3), Layout(tp=2, dp=3), spares)]
+    program = encode_program(TRAINING[B])
+    machine.script = lambda _event: [
+        PrepareSpares(1, B, Generation(3), Layout(tp=2, dp=3), spares, program)
+    ]
     await harness.post(REQUEST)
 
     def launch(global_rank: int, worker: int, prepares_for: int) -> RankLaunch:
@@ -414,7 +427,7 @@ async def test_timers_end_with_the_runtime(tmp_path: Path, machine: Scripted) ->
             super().post(body)
 
     harness = Harness(tmp_path / "journal.jsonl", machine)
-    harness.runtime = Noting(machine, harness.journal, harness.clock, TRAINING, "gloo")
+    harness.runtime = Noting(machine, harness.journal, harness.clock, "gloo")
     machine.script = lambda _event: [SetTimer(1, JudgeNode(N1), 0.01)]
     async with harness.running():
         await harness.post(REQUEST)
@@ -427,12 +440,12 @@ async def test_timers_end_with_the_runtime(tmp_path: Path, machine: Scripted) ->
 async def test_the_demos_tasks_start_on_their_nodes_and_the_journal_tells_the_same(
     tmp_path: Path,
 ) -> None:
-    machine = demo_machine()
+    machine = with_programs(demo_machine())
     async with Harness(tmp_path / "journal.jsonl", machine).running() as harness:
         nodes = [NodeId(f"n{number}") for number in range(1, 5)]
         await harness.post(*(NodeAttached(node, AgentId(f"{node}-1"), 1, ()) for node in nodes))
         assert [call[0] for call in harness.ports.named("start_ranks")] == nodes
-        replayed = demo_machine()
+        replayed = with_programs(demo_machine())
         for event in harness.journaled:
             replayed.handle(event)
         assert replayed.state == machine.state

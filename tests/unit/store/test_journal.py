@@ -20,16 +20,24 @@ from controller.core.events import (
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
+    NodeAdded,
     NodeAttached,
+    NodeRemoved,
     Observed,
     PeerProbed,
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    PolicyChanged,
     StopCarriedOut,
+    TaskAdded,
+    TaskChanged,
+    TaskRemoved,
     TimerFired,
     UncordonRequested,
 )
+from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec
 from controller.core.timers import (
     BurstOver,
     CapacityOverdue,
@@ -75,7 +83,7 @@ from nodeagent.protocol.observations import (
 )
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult
 from nodeagent.protocol.standing import Standing
-from tests.fakes.clusters import demo_machine
+from tests.fakes.clusters import demo_machine, spec_of
 from tests.fakes.log_lines import log_entries
 from tests.fakes.saved_runs import with_crc
 from tests.fakes.world import Who, World
@@ -146,8 +154,15 @@ TIMERS: list[Timer] = [
     InspectionOverdue(A, G2),
     MeasurementOverdue(TaskId("gpt-a@measure"), G2),
 ]
+SPEC = spec_of(demo_machine()).tasks[0]
 BODIES: list[EventBody] = [
-    ControllerStarted("run-1", 2, 1000.5, (N1,), (TaskId("gpt-a"),), "0123"),
+    ControllerStarted("run-1", 2, 1000.5),
+    PolicyChanged(Policy(is_auto_heal=True, step_s={"park": 2.0})),
+    NodeAdded(NodeSpec(N1, "h:22", 8, "rack-1", "10.1.0.1", '{"host": "h"}')),
+    NodeRemoved(N1),
+    TaskAdded(SPEC),
+    TaskChanged(SPEC),
+    TaskRemoved(A),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, ()),
     ContactLost(N1, 12.5, "connection lost"),
@@ -303,9 +318,9 @@ def test_a_changed_digit_is_found(path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        ('{"format":"unicron-journal","version":2}', "the journal has format version 2, and this"),
+        ('{"format":"unicron-journal","version":3}', "the journal has format version 3, and this"),
         ('{"n":1,"at":0.0,"type":"PlanRequested","body":{}}', "this is no journal of a controller"),
-        ('{"format":"unicron-journal","version":1}', "the checksum is wrong"),
+        ('{"format":"unicron-journal","version":2}', "the checksum is wrong"),
         ("", "Invalid JSON"),
     ],
 )

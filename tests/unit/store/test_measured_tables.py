@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.instructions import RecordIterations
-from controller.core.state.task import TaskSpec
+from controller.core.specs import TaskSpec
 from controller.store.measured_tables import MeasuredTables
 from nodeagent.protocol.ids import TaskId
 from profiles.layout import Layout
@@ -32,7 +32,7 @@ class Run:
     def __init__(self, directory: Path, task: TaskSpec | None = None) -> None:
         self.notes: list[tuple[str, str]] = []
         note = self.notes.append
-        self.tables = MeasuredTables(directory, [task or spec()], lambda *line: note(line))
+        self.tables = MeasuredTables(directory, lambda _: task or spec(), lambda *line: note(line))
 
     def record(self, layout: Layout, iteration_s: float, num: int = 1) -> None:
         self.tables.record(RecordIterations(1, A, layout, iteration_s, num))

@@ -1,17 +1,15 @@
 """Saved runs: they are read as they were written, and a refusal is one line."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from controller.core.cluster_spec import present_spec, spec_of
+from controller.core.cluster_spec import present_spec
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition
-from controller.store.replay import fingerprint
-from controller.store.run_file import RunError, decode_spec, encode_spec, read_run, save_spec
+from controller.store.run_file import RunError, decode_spec, encode_spec, read_run
 from nodeagent.protocol.ids import NodeId
-from tests.fakes.clusters import demo_machine
+from tests.fakes.clusters import demo_machine, spec_of
 from tests.fakes.saved_runs import save_run, with_crc
 from tests.fakes.world import World
 from tests.fakes.world_queries import all_run
@@ -33,15 +31,9 @@ def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, world: World) -> Non
     assert replayed.num_events == len(world.events)
 
 
-def test_what_a_run_is_of_is_private_and_comes_back_alike(tmp_path: Path) -> None:
+def test_a_cluster_spec_comes_back_alike() -> None:
     spec = spec_of(demo_machine())
-    save_spec(spec, tmp_path)
-    save_spec(spec, tmp_path)
-    [file] = tmp_path.iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
-    again = decode_spec(file.read_bytes(), "run.json")
-    assert again == spec
-    assert fingerprint(again.machine()) == fingerprint(demo_machine())
+    assert decode_spec(encode_spec(spec), "here") == spec
 
 
 def test_the_present_is_what_is_in_service_and_has_workers(world: World) -> None:
@@ -75,43 +67,29 @@ def refusal(directory: Path) -> str:
     return line.removeprefix(str(directory))
 
 
-def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path, world: World) -> None:
+def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path) -> None:
     assert (
         refusal(tmp_path / "none")
         == ": not a directory; name the directory of a controller's journal"
     )
-    assert refusal(tmp_path) == ": no run is saved there: it has no run.json"
-    save_spec(spec_of(world.machine), tmp_path)
     assert refusal(tmp_path) == ": no run is saved there: it has no journal.jsonl"
     (tmp_path / "journal.jsonl").touch()
     empty = "/journal.jsonl: the file is empty: this run has no events"
     assert refusal(tmp_path) == empty
-    assert refusal(tmp_path / "run.json").startswith(": not a directory")
+    assert refusal(tmp_path / "journal.jsonl").startswith(": not a directory")
 
 
-def test_a_size_that_its_table_does_not_list_is_told_in_one_line(
-    tmp_path: Path, world: World
-) -> None:
+def test_an_event_of_another_version_is_told_in_one_line(tmp_path: Path, world: World) -> None:
     save_run(world, tmp_path)
-    spec = spec_of(world.machine)
-    tasks = (replace(spec.tasks[0], workers=200), *spec.tasks[1:])
-    save_spec(replace(spec, tasks=tasks), tmp_path)
-    assert refusal(tmp_path) == "/run.json: 200"
-
-
-def test_a_run_of_another_version_is_told_in_one_line(tmp_path: Path, world: World) -> None:
-    save_run(world, tmp_path)
-    spec = spec_of(world.machine)
-    save_spec(replace(spec, policy=Policy(settle_s=9.0)), tmp_path)
-    assert "journal.jsonl: the journal was written under another policy" in refusal(tmp_path)
-    text = encode_spec(spec).replace(b'"num_workers":2', b'"num_workers":"two"', 1)
-    (tmp_path / "run.json").write_bytes(text)
-    words = refusal(tmp_path)
-    assert words.startswith("/run.json: not a run of this version: nodes.0.num_workers: ")
-    (tmp_path / "run.json").write_bytes(encode_spec(replace(spec, nodes=spec.nodes[:1])))
-    assert refusal(tmp_path).startswith("/run.json: the tasks need 8 workers, 2 are available")
-    save_spec(spec, tmp_path)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
         journal.write(with_crc(b'{"n": 1, "at": 0, "type": "Foreseen", "body": {}}') + b"\n")
     number = len(world.events) + 2
     assert refusal(tmp_path) == f"/journal.jsonl, line {number}: unknown event 'Foreseen'"
+
+
+def test_a_spec_of_another_version_is_told_in_one_line() -> None:
+    text = encode_spec(spec_of(demo_machine())).replace(
+        b'"num_workers":2', b'"num_workers":"two"', 1
+    )
+    with pytest.raises(RunError, match=r"here: not a run of this version: nodes\.0\.num_workers: "):
+        decode_spec(text, "here")

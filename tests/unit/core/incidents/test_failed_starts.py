@@ -7,10 +7,10 @@ from controller.core.incidents.failed_starts import PEERS_WAIT_S
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.incident import Incident
-from controller.core.state.node import NodeSpec
 from controller.core.state.phases import TaskPhase
-from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.observations import RankExited
 from tests.fakes.clusters import table

@@ -32,9 +32,9 @@ from controller.core.instructions import (
 from controller.core.lifecycle.command_tasks import NOT_IN_PROCESS
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import NodeCondition
-from controller.core.state.task import TaskSpec, TaskState
+from controller.core.state.task import TaskState
 from controller.core.timers import (
     CommandLives,
     InspectionDue,

@@ -177,7 +177,7 @@ def test_the_table_that_is_printed_of_a_command_is_the_one_that_the_controller_k
     world = world_with_command()
     task = world.machine.state.tasks[A]
     task.spec = replace(task.spec, workers=2)
-    kept = MeasuredTables(tmp_path, [task.spec], lambda *_: None)
+    kept = MeasuredTables(tmp_path, lambda _: task.spec, lambda *_: None)
     world.post(MeasurementRequested("r", "op", A, (1, 2), 3, is_contained=True))
     world.run_until(lambda: measurement(world).sizes[0].phase == "measured")
     world.iteration_s = 0.6

@@ -10,8 +10,7 @@ from controller.core.instructions import RecordIterations
 from controller.core.machine import Machine
 from controller.core.monitoring.refinement import refine
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
-from controller.core.state.task import TaskSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout

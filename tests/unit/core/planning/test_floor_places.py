@@ -16,9 +16,8 @@ from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.planner.cost import PlanTask, Quantum, earned, forgone
 from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import TaskPhase
-from controller.core.state.task import TaskSpec
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout

@@ -5,8 +5,7 @@ from controller.core.planning.placed_division import divide
 from controller.core.planning.problem import Available
 from controller.core.rules.planner.solver import Division
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
-from controller.core.state.task import TaskSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import table

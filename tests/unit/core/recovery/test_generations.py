@@ -8,9 +8,8 @@ from controller.core.events import PlanApproved
 from controller.core.lifecycle.parking import halt_limit_s
 from controller.core.machine import Machine
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import IncidentState, PlanState, TaskPhase
-from controller.core.state.task import TaskSpec
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.regroup import Resume
 from profiles.layout import Layout

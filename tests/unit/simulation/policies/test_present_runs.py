@@ -9,7 +9,7 @@ import pytest
 from controller.cli import main
 from controller.core.cluster_spec import ClusterSpec, present_spec
 from controller.core.rules.policy import Policy
-from controller.core.state.node import NodeSpec
+from controller.core.specs import NodeSpec
 from controller.simulation.policies.comparison import run_policy
 from controller.simulation.policies.present_runs import check_policies, setup_of_cluster
 from controller.simulation.scenarios.scenario import FaultRates

@@ -1,0 +1,5 @@
+"""What belongs to the cluster: nodes and tasks that come, change and go while others train.
+
+Begin with ``membership_events``, which takes the events in. ``node_membership`` and
+``task_arrivals`` carry them out. ``file_changes`` compares a state with what operators want.
+"""

@@ -1,0 +1,138 @@
+"""Tasks that join, change and leave.
+
+Before anything has started, all tasks are placed together at their first sizes. Later a new task is
+stopped until a plan gives it workers: that is what moves workers between tasks, and needs an
+approval unless policy grants it. A task that does not fit is not refused. It waits for room.
+"""
+
+from collections.abc import Mapping
+
+from controller.core.lifecycle.assignments import lose_everything, lose_target, start_at
+from controller.core.lifecycle.cluster_members import put_task
+from controller.core.lifecycle.generation_start import (
+    AT_REST,
+    change_spec,
+    has_layout,
+    leave,
+    rejoin,
+    take_next_spec,
+)
+from controller.core.lifecycle.phase_changes import await_plan
+from controller.core.lifecycle.start_stop import stop
+from controller.core.membership.wanted_plans import want_plan
+from controller.core.rules.placement import Placement, Unplaceable, place
+from controller.core.specs import TaskSpec
+from controller.core.state.cluster import ClusterState
+from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.task import TaskState
+from controller.core.state.turn import Turn
+from nodeagent.protocol.ids import NO_GENERATION, TaskId
+from profiles.layout import Layout
+
+
+def add_task(turn: Turn, spec: TaskSpec) -> None:
+    """A task joins, or comes back after it was removed."""
+    former = turn.state.tasks.get(spec.task)
+    if former is not None and not former.membership.is_removed:
+        change_task(turn, spec)
+        return
+    if former is not None and former.lifecycle.phase is not TaskPhase.FINISHED:
+        rejoin(former, spec)
+        stop(turn, former, is_graceful=former.stopping.is_graceful, intent="stop", note="restarts")
+        turn.announce("info", "task_added", spec.task, "belongs to the cluster again, once stopped")
+        return
+    task = put_task(turn.state, spec)
+    if has_nothing_started(turn.state):
+        place_first(turn)
+        return
+    _await_plan(turn, task, "a plan has to give it workers")
+    turn.announce("info", "task_added", spec.task, f"wants {spec.workers} workers: a plan decides")
+    want_plan(turn, spec.task, f"{spec.task} was added")
+
+
+def place_first(turn: Turn) -> None:
+    """Give tasks that have never started a place at their first sizes, as many as fit."""
+    state = turn.state
+    available = {
+        name: node.spec.num_workers
+        for name, node in state.nodes.items()
+        if node.contact.condition is not NodeCondition.REMOVED and not node.membership.is_leaving
+    }
+    domains = {name: node.spec.failure_domain for name, node in state.nodes.items()}
+    tasks = [task for task in state.tasks.values() if not task.membership.is_removed]
+    layouts: dict[TaskId, Layout] = {}
+    placements: Mapping[TaskId, Placement] = {}
+    for task in tasks:
+        name, spec = task.spec.task, task.spec
+        tried = layouts | {name: spec.table.layout(spec.workers)}
+        found = place(tried, {}, available, domains=domains)
+        if isinstance(found, Unplaceable):
+            lose_everything(task)
+            _await_plan(turn, task, found.reason)
+        else:
+            layouts, placements = tried, found
+    for task in tasks:
+        name = task.spec.task
+        if name in placements:
+            start_at(task, layouts[name], placements[name])
+            stop(turn, task, is_graceful=False, intent="run", note="")
+
+
+def _await_plan(turn: Turn, task: TaskState, note: str) -> None:
+    stop(turn, task, is_graceful=False, intent="stop", note=note)
+    await_plan(task, note)
+
+
+def settle_specs(turn: Turn) -> None:
+    """Let tasks without ranks become what they were changed to, or added again as."""
+    for task in turn.state.tasks.values():
+        membership, phase = task.membership, task.lifecycle.phase
+        if membership.next_spec is None or phase not in AT_REST:
+            continue
+        was_rejoining, name = membership.is_rejoining, task.spec.task
+        take_next_spec(task)
+        target = task.assignment.target
+        if was_rejoining:
+            want_plan(turn, name, f"{name} was added")
+        elif target is not None and not has_layout(task.spec, target.layout):
+            lose_target(task)
+            seen = f"{name} can't run with {target.layout} any more"
+            want_plan(turn, name, seen)
+
+
+def change_task(turn: Turn, spec: TaskSpec) -> None:
+    """A task has other settings: a plan may divide the workers in another way."""
+    task = turn.state.tasks[spec.task]
+    before = task.spec
+    if change_spec(task, spec):
+        text = "its settings have changed"
+    else:
+        text = "its program has changed: the next start with new processes takes it"
+    turn.announce("info", "task_changed", spec.task, text)
+    if has_nothing_started(turn.state):
+        place_first(turn)
+    elif before != task.spec and task.lifecycle.phase is not TaskPhase.FINISHED:
+        want_plan(turn, spec.task, f"the settings of {spec.task} changed")
+
+
+def remove_task(turn: Turn, name: TaskId) -> None:
+    """A task is to end. If it trains, it saves a checkpoint first."""
+    task = turn.state.tasks.get(name)
+    if task is None or task.membership.is_removed:
+        return
+    leave(task)
+    lose_everything(task)
+    is_graceful = task.lifecycle.phase is TaskPhase.RUNNING or (
+        task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.is_graceful
+    )
+    turn.announce("info", "task_removed", name, "is removed: its ranks are stopped")
+    stop(turn, task, is_graceful=is_graceful, intent="remove", note="it was removed")
+    if has_nothing_started(turn.state):
+        place_first(turn)
+
+
+def has_nothing_started(state: ClusterState) -> bool:
+    """Return whether no node was ever in contact, and no task has ever had a generation."""
+    return all(task.generation == NO_GENERATION for task in state.tasks.values()) and all(
+        node.contact.agent_id is None for node in state.nodes.values()
+    )

@@ -1,0 +1,41 @@
+"""Plans for changes of nodes and tasks. The one writer of ``WantedPlans``.
+
+A new controller takes changes of its file in before any agent has attached, and no plan moves what
+is out of contact. So plans wait for a moment until all nodes are back and new ones have come. A
+plan for a node that is to leave waits until that node is in contact, or lost. One plan is made for
+all changes together.
+"""
+
+from typing import Final
+
+from controller.core.state.phases import NodeCondition
+from controller.core.state.turn import PlanRequest, Turn
+from nodeagent.protocol.ids import NodeId
+
+_JOIN_LIMIT_S: Final = 15.0
+"""How long plans wait for nodes that were added. Starting an agent there takes some seconds."""
+
+
+def want_plan(turn: Turn, subject: str, seen: str) -> None:
+    """Have a plan made because of ``subject``, as soon as it can move what it has to."""
+    wanted = turn.state.wanted_plans
+    wanted.seen[subject], wanted.since = seen, turn.at
+
+
+def ask_for_wanted_plans(turn: Turn) -> None:
+    """Ask for the plan of all changes that no node out of contact holds up."""
+    wanted = turn.state.wanted_plans
+    if not wanted.seen:
+        return
+    conditions = {name: node.contact.condition for name, node in turn.state.nodes.items()}
+    away = {name for name, each in conditions.items() if each is NodeCondition.UNREACHABLE}
+    waited_s = turn.at - wanted.since
+    if away and waited_s < turn.policy.takeover_grace_s:
+        return
+    if NodeCondition.EXPECTED in conditions.values() and waited_s < _JOIN_LIMIT_S:
+        return
+    due = {name: seen for name, seen in wanted.seen.items() if NodeId(name) not in away}
+    if due:
+        wanted.seen = {name: seen for name, seen in wanted.seen.items() if name not in due}
+        trigger, text = next(iter(due)), "; ".join(due.values())
+        turn.plan_requests.append(PlanRequest(trigger, text))
