@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
 
 
@@ -38,6 +39,12 @@ def _is_word(text: str) -> str:
             "must be text without spaces at its ends; leave the key out for the default"
         )
     return text
+
+
+def _is_interface(name: str) -> str:
+    if not _INTERFACE.fullmatch(name):
+        raise ValueError("must be the name of a network interface, such as ib0")
+    return name
 
 
 def _are_labels(labels: dict[str, str]) -> dict[str, str]:
@@ -128,6 +135,8 @@ class NodesSection(SshSection):
         workers: Worker slots of each node without GPUs. Ranks use the CPU and gloo.
         training_address: Address in the network of the ranks, where it is not the one that SSH
             uses. With ``hosts`` as many as there are nodes: ``10.1.0.[1-16]``.
+        training_interface: Network interface of the ranks, such as ``ib0``. Default: the one that
+            holds ``training_address``, else the one that routes to the other nodes.
         failure_domain: What fails together with it: a rack, a switch.
         labels: Words about the nodes, for people.
         kernel_log: File on the node that is read as its kernel log. Default: the kernel's own.
@@ -139,6 +148,7 @@ class NodesSection(SshSection):
     gpus: Annotated[int, Field(ge=1, le=64)] | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     training_address: Word | None = None
+    training_interface: Annotated[str, AfterValidator(_is_interface)] | None = None
     failure_domain: Word | None = None
     labels: Annotated[dict[str, str], AfterValidator(_are_labels)] = {}
     kernel_log: NodePath | None = None

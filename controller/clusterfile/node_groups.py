@@ -93,6 +93,7 @@ def nodes_of(
                 kernel_log=group.kernel_log or "",
                 known_hosts=known_hosts,
                 training_address=places[number] if places else "",
+                training_interface=group.training_interface or "",
             ),
             has_gpus=group.gpus is not None,
             failure_domain=group.failure_domain or "",

@@ -16,6 +16,7 @@ class NodeSpec:
         num_workers: Its worker slots.
         failure_domain: What fails together with it, a rack or a switch; empty if not known.
         training_address: Where ranks of other nodes reach its ranks; empty if ``address`` has it.
+        training_interface: Network interface of its ranks; empty to find it.
         access: How the controller logs in there, in words that the core does not read.
     """
 
@@ -24,6 +25,7 @@ class NodeSpec:
     num_workers: int
     failure_domain: str = field(default="", repr=False)
     training_address: str = field(default="", repr=False)
+    training_interface: str = field(default="", repr=False)
     access: str = field(default="", repr=False)
 
     @property

@@ -35,6 +35,7 @@ class NodeAddress:
         known_hosts: Path of a known_hosts file, read at each connection.
         training_address: Address or name of the node in the network of the ranks; empty if it is
             ``host``.
+        training_interface: Network interface of the ranks; empty to find it.
         has_template: False if all tasks are commands, so that no rank is forked from a template.
     """
 
@@ -50,6 +51,7 @@ class NodeAddress:
     kernel_log: str = ""
     known_hosts: str = ""
     training_address: str = ""
+    training_interface: str = ""
     has_template: bool = True
 
     @property

@@ -55,6 +55,7 @@ class ControllerConfig:
                 address.num_workers,
                 self.failure_domains.get(address.node, ""),
                 address.training_address,
+                address.training_interface,
                 encode_address(address),
             )
             for address in self.addresses

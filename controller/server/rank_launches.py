@@ -15,7 +15,7 @@ from controller.core.instructions import PrepareSpares, StartRanks
 from controller.core.rules.placement import Placement
 from controller.core.rules.regroup.copy_holders import copy_holders
 from nodeagent.protocol.ids import Generation, NodeId
-from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch, TrainingSpec
+from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch, RankNetwork, TrainingSpec
 from nodeagent.protocol.regroup import Resume
 from profiles.command_task import CommandTask
 
@@ -67,11 +67,34 @@ def measured_program(program: TaskProgram, generation: Generation) -> TaskProgra
     )
 
 
+@dataclass(frozen=True, slots=True)
+class NodeNetwork:
+    """Where the ranks of a node meet others: the host, and the interface if that is named."""
+
+    host: str
+    interface: str = ""
+
+
+def rank_networks(
+    nodes: Iterable[NodeId], networks: Mapping[NodeId, NodeNetwork]
+) -> dict[NodeId, RankNetwork]:
+    """Return the network of each of a task's nodes, as its ranks are told."""
+    known = {node: networks[node] for node in dict.fromkeys(nodes) if node in networks}
+    return {
+        node: RankNetwork(
+            host=network.host,
+            interface=network.interface,
+            peers=tuple(other.host for name, other in known.items() if name != node),
+        )
+        for node, network in known.items()
+    }
+
+
 def starts(
     instruction: StartRanks,
     program: TaskProgram,
     backend: Backend,
-    host_by_node: Mapping[NodeId, str],
+    networks: Mapping[NodeId, NodeNetwork],
 ) -> dict[NodeId, list[RankLaunch]]:
     """Return the launches for each node.
 
@@ -79,18 +102,21 @@ def starts(
         instruction: The core's instruction.
         program: The program of the task.
         backend: Backend of the process groups.
-        host_by_node: Where other nodes reach the ranks of each node.
+        networks: Where the ranks of each node meet others.
     """
     if isinstance(program, CommandLaunch):
         return _by_node(
-            _command(instruction, program, backend, number, host_by_node)
+            _command(instruction, program, backend, number, networks)
             for number in instruction.global_ranks
         )
-    return _by_node(_loops(instruction, program, backend))
+    return _by_node(_loops(instruction, program, backend, networks))
 
 
 def _loops(
-    instruction: StartRanks, program: TrainingSpec, backend: Backend
+    instruction: StartRanks,
+    program: TrainingSpec,
+    backend: Backend,
+    networks: Mapping[NodeId, NodeNetwork],
 ) -> Iterator[tuple[NodeId, RankLaunch]]:
     """Yield the launches of a training loop's ranks and spares."""
     placement = instruction.placement
@@ -107,18 +133,27 @@ def _loops(
         resume=instruction.resume,
         copy_holders=holders if program.memory_interval else (),
     )
+    nodes = [*(each.node for each in placement)]
+    nodes += [each.worker.node for each in instruction.parked_spares.values()]
+    network = rank_networks(nodes, networks)
     for number in instruction.global_ranks:
         worker, continues = placement[number], instruction.continues.get(number)
-        own = {"global_rank": number, "worker": worker.slot, "continues": continues}
+        own: dict[str, object] = {
+            "global_rank": number, "worker": worker.slot, "continues": continues,
+        }  # fmt: skip
+        own["network"] = network.get(worker.node)
         yield worker.node, rank.model_copy(update=own)
     spare = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
     for number, each in instruction.parked_spares.items():
         own = {"global_rank": number, "worker": each.worker.slot, "continues": each.continues}
+        own["network"] = network.get(each.worker.node)
         yield each.worker.node, spare.model_copy(update={**own, "prepares_for": each.stands_for})
 
 
 def spare_launches(
-    instruction: PrepareSpares, program: TaskProgram, backend: Backend
+    instruction: PrepareSpares,
+    program: TaskProgram,
+    backend: Backend,
 ) -> dict[NodeId, list[RankLaunch]]:
     """Return the spares that each node prepares. A command has none."""
     assert isinstance(program, TrainingSpec), "a command has no spares"
@@ -145,7 +180,7 @@ def _command(
     program: CommandLaunch,
     backend: Backend,
     global_rank: int,
-    host_by_node: Mapping[NodeId, str],
+    networks: Mapping[NodeId, NodeNetwork],
 ) -> tuple[NodeId, RankLaunch]:
     placement, worker = instruction.placement, instruction.placement[global_rank]
     local_ranks = _ranks_on(placement, worker.node)
@@ -154,7 +189,7 @@ def _command(
         command=program.command,
         local_rank=local_ranks.index(global_rank),
         local_workers=tuple(placement[number].slot for number in local_ranks),
-        master_address=host_by_node[placement[0].node],
+        master_address=networks[placement[0].node].host,
         task_dir=program.task_dir,
         node_rank=nodes.index(worker.node),
         num_nodes=len(nodes),
@@ -170,6 +205,7 @@ def _command(
         backend=backend,
         command=place,
         resume=instruction.resume,
+        network=rank_networks(nodes, networks)[worker.node],
     )
 
 

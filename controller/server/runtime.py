@@ -36,6 +36,7 @@ from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Fleet, Publisher, Tables
 from controller.server.rank_launches import (
     Backend,
+    NodeNetwork,
     decode_program,
     measured_program,
     spare_launches,
@@ -200,11 +201,14 @@ class Runtime:
 
     def _launches(self, instruction: StartRanks) -> dict[NodeId, list[RankLaunch]]:
         nodes = self.machine.state.nodes
-        hosts = {name: node.spec.training_host for name, node in nodes.items()}
+        networks = {
+            name: NodeNetwork(node.spec.training_host, node.spec.training_interface)
+            for name, node in nodes.items()
+        }
         program = decode_program(instruction.program)
         if instruction.measures is not None:
             program = measured_program(program, instruction.generation)
-        return starts(instruction, program, self._backend, hosts)
+        return starts(instruction, program, self._backend, networks)
 
     def _set_timer(self, timer: Timer, after_s: float) -> None:
         if timer in self._timers:

@@ -28,8 +28,6 @@ def main() -> None:
     parser.add_argument("--save", default=os.environ.get("UNICRON_TASK_DIR", "checkpoints"))
     options = parser.parse_args()
     monitor = attach()  # the first line
-    # Gloo looks up the machine's name otherwise, which has no address in some containers.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     torch.manual_seed(1)

@@ -29,8 +29,6 @@ def main() -> None:
     parser.add_argument("--iteration-s", type=float, default=0.1, help="shortest time of one")
     parser.add_argument("--save", default=os.environ.get("UNICRON_TASK_DIR", "checkpoints"))
     options = parser.parse_args()
-    # Gloo looks up the machine's name otherwise, which has no address in some containers.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")  # from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     stop = Stop()

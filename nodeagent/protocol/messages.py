@@ -21,7 +21,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
-PROTOCOL_VERSION: Final = 9
+PROTOCOL_VERSION: Final = 10
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
 
 

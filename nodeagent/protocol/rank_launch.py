@@ -57,6 +57,22 @@ class TrainingSpec(BaseModel):
     memory_interval: int = Field(default=1, ge=0)
 
 
+class RankNetwork(BaseModel):
+    """Where the ranks of a task meet, as the cluster file says it for one node.
+
+    Attributes:
+        host: Name or address at which other nodes reach this node's ranks.
+        interface: Network interface of its ranks; empty to find it by ``host`` and ``peers``.
+        peers: The same names or addresses of the task's other nodes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str
+    interface: str = ""
+    peers: tuple[str, ...] = ()
+
+
 class CommandPlace(BaseModel):
     """A command, and where one rank of it stands on its node.
 
@@ -64,7 +80,7 @@ class CommandPlace(BaseModel):
         command: What to run.
         local_rank: Number among the task's ranks on this node.
         local_workers: Slots of the task's ranks on this node, by local rank.
-        master_address: Host of global rank 0, as the controller reaches it.
+        master_address: Host of global rank 0, where that rank finds no address of its own.
         task_dir: Directory of the task, shared by all nodes; empty where there is none.
         node_rank: Number of the node among those of the task, in the order of their first ranks.
         num_nodes: Nodes of the task.
@@ -102,6 +118,7 @@ class RankLaunch(BaseModel):
             keeps the one that it has, and waits while the task trains on. Its own ``global_rank``
             is beyond those of the world.
         resume: How the generation takes up training.
+        network: Where the ranks of the task meet; None leaves it to gloo and NCCL.
         copy_holders: By global rank, the rank that holds the in-memory checkpoints of its state;
             None for a rank without copies. Empty where no state is.
     """
@@ -119,6 +136,7 @@ class RankLaunch(BaseModel):
     continues: RankRef | None = None
     prepares_for: int | None = None
     resume: Resume = Resume()
+    network: RankNetwork | None = None
     copy_holders: tuple[int | None, ...] = ()
 
     @model_validator(mode="after")

@@ -73,7 +73,7 @@ def of_unicron(rank: int, state_dir: Path, port: int) -> dict[str, str]:
         layout=Layout(dp=NUM_NODES * NUM_LOCAL),
         command=place,
     )
-    return environment(launch, INHERITED, state_dir, port)
+    return environment(launch, INHERITED, state_dir, ("127.0.0.1", port))
 
 
 def test_a_command_finds_all_that_torchrun_sets(tmp_path: Path) -> None:

@@ -54,14 +54,9 @@ def session_environment(node: LocalNode) -> dict[str, str]:
 
     HOME is the node's state directory. With the user's home, shells would read the user's start-up
     files: they take time, may print, and may leave files behind if a drill kills them.
-    PYTHONUSERBASE keeps the user's own Python packages importable. In a network namespace gloo
-    needs the interface's name: by default it looks up the machine's name, which has an address of
-    another namespace.
+    PYTHONUSERBASE keeps the user's own Python packages importable.
     """
-    environment = {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
-    if node.interface:
-        environment["GLOO_SOCKET_IFNAME"] = node.interface
-    return environment
+    return {"HOME": str(node.state_dir), "PYTHONUSERBASE": site.getuserbase()}
 
 
 def log_path(node: LocalNode) -> Path:

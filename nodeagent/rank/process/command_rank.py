@@ -21,7 +21,8 @@ from typing import Final
 from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.rank.process.exit_recorder import CannotStartError, run_recorded
-from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_port
+from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_master
+from nodeagent.rank.process.training_network import NoInterfaceError, network_variables
 from profiles.placeholders import fill_in
 
 EXIT_CANNOT_RUN: Final = 126
@@ -66,7 +67,7 @@ def arguments_of(launch: RankLaunch) -> list[str]:
 
 
 def environment(
-    launch: RankLaunch, inherited: Mapping[str, str], state_dir: Path, master_port: int
+    launch: RankLaunch, inherited: Mapping[str, str], state_dir: Path, master: tuple[str, int]
 ) -> dict[str, str]:
     """Return a rank's environment: inherited, the task's variables, and its place."""
     place, own = _place_of(launch), _own_variables(launch)
@@ -79,7 +80,8 @@ def environment(
         result["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.local_workers))
     return (
         result
-        | _torchrun_variables(launch, state_dir, master_port)
+        | network_variables(launch.network, result)
+        | _torchrun_variables(launch, state_dir, master)
         | {
             "UNICRON_TASK": launch.task,
             "UNICRON_GENERATION": str(launch.generation),
@@ -89,7 +91,9 @@ def environment(
     )
 
 
-def _torchrun_variables(launch: RankLaunch, state_dir: Path, master_port: int) -> dict[str, str]:
+def _torchrun_variables(
+    launch: RankLaunch, state_dir: Path, master: tuple[str, int]
+) -> dict[str, str]:
     """Return what torchrun sets for each of its workers.
 
     A node is a group. All ranks have one role, so a rank has the same number in it. A generation is
@@ -107,8 +111,8 @@ def _torchrun_variables(launch: RankLaunch, state_dir: Path, master_port: int) -
         "ROLE_NAME": "default",
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world_size,
-        "MASTER_ADDR": place.master_address,
-        "MASTER_PORT": str(master_port),
+        "MASTER_ADDR": master[0],
+        "MASTER_PORT": str(master[1]),
         "TORCHELASTIC_RUN_ID": launch.task,
         "TORCHELASTIC_RESTART_COUNT": str(launch.generation - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(_NO_LIMIT),
@@ -142,16 +146,16 @@ def _values(launch: RankLaunch) -> dict[str, str]:
 def _become(state_dir: Path, launch: RankLaunch) -> int:
     place = _place_of(launch)
     try:
-        master_port = agree_on_port(state_dir / "ranks.sock", launch)
+        master = agree_on_master(state_dir / "ranks.sock", launch)
         if place.task_dir:
             Path(place.task_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         os.chdir(place.command.cwd or ".")
-        variables = environment(launch, os.environ, state_dir, master_port)
+        variables = environment(launch, os.environ, state_dir, master)
         argv = arguments_of(launch)
         os.execvpe(argv[0], argv, variables)  # noqa: S606 - no shell
-    except (RendezvousPortError, OSError) as error:
+    except (RendezvousPortError, NoInterfaceError, OSError) as error:
         sys.stderr.write(f"command: {arguments_of(launch)[0]!r} can't be run: {error}\n")
     return EXIT_CANNOT_RUN
 

@@ -42,6 +42,7 @@ from nodeagent.rank.groups.placeholder_groups import placeholder_groups
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.process.failure_report import describe
 from nodeagent.rank.process.fork import set_process_name
+from nodeagent.rank.process.training_network import network_variables
 from nodeagent.rank.training.loop_building import build, check_launch
 from nodeagent.rank.training.training_loop import ParkedError, Training
 
@@ -94,6 +95,7 @@ class _Process:
         )
         self._device: torch.device | None = None
         self._training: Training | None = None
+        self._network_set: set[str] = set()
         self._unsupported: tuple[str, ...] = ()
         self._has_joined = False
         self._lock = threading.Lock()
@@ -147,6 +149,7 @@ class _Process:
     def _train(self, launch: RankLaunch) -> RankDone:
         began = _CLOCK.monotonic_s()
         check_launch(launch)
+        self._use_network(launch)
         if self._training is not None and self._unsupported:
             raise CannotRejoinError("; ".join(self._unsupported))
         place = self._place_of(launch, launch.global_rank)
@@ -190,6 +193,14 @@ class _Process:
             iteration=self._training.committed,
             reason=reason,
         )
+
+    def _use_network(self, launch: RankLaunch) -> None:
+        """Have gloo and NCCL use the interface that leads to the nodes of this generation."""
+        for name in self._network_set:
+            os.environ.pop(name, None)
+        found = network_variables(launch.network, os.environ)
+        os.environ.update(found)
+        self._network_set = set(found)
 
     def _become_spare(self, launch: RankLaunch, global_rank: int) -> None:
         """Build a model for a later generation and report it. The other ranks train meanwhile."""

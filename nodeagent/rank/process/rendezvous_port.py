@@ -1,7 +1,8 @@
-"""The port on which global rank 0 of a command listens for its peers.
+"""The address and port on which global rank 0 of a command listens for its peers.
 
 Just before it becomes the command, the process of rank 0 looks for a free port on its node. It
-publishes the port in the rendezvous table of the generation, which the controller holds. So no two
+publishes it, with its address in the training network, in the rendezvous table of the generation,
+which the controller holds. So no two
 generations, tasks or clusters on one machine share a port. The ports lie below the range from which
 the kernel takes ports for outgoing connections.
 
@@ -24,6 +25,7 @@ from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ToRank
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
+from nodeagent.rank.process.training_network import find_interface
 
 KEY: Final = "command/master_port"
 FIRST_PORT: Final = 20_000
@@ -39,20 +41,25 @@ class RendezvousPortError(Exception):
     """The ranks can't agree on a port. The text says why."""
 
 
-def agree_on_port(socket_path: Path, launch: RankLaunch) -> int:
-    """Return the port of this generation. Global rank 0 chooses it, the others wait for it.
+def agree_on_master(socket_path: Path, launch: RankLaunch) -> tuple[str, int]:
+    """Return address and port of this generation. Rank 0 chooses them, the others wait for them.
 
     While the agent or the controller is away, the call waits for them.
 
     Raises:
         RendezvousPortError: The generation is over, or no port is free.
+        NoInterfaceError: This node does not have the interface that the cluster file names.
     """
     if launch.global_rank == 0:
-        port = free_port()
-        value = base64.b64encode(str(port).encode()).decode()
+        found = find_interface(launch.network) if launch.network is not None else None
+        assert launch.command is not None, "only commands have a master"
+        address, port = found.address if found else launch.command.master_address, free_port()
+        value = base64.b64encode(f"{port} {address}".encode()).decode()
         _call(socket_path, launch, "set", [value])
-        return port
-    return int(base64.b64decode(_call(socket_path, launch, "get").value or ""))
+        return address, port
+    text = base64.b64decode(_call(socket_path, launch, "get").value or "").decode()
+    number, _, address = text.partition(" ")
+    return address, int(number)
 
 
 def free_port() -> int:

@@ -113,7 +113,7 @@ async def test_each_kind_of_rank_has_the_backend_and_devices_of_its_nodes(
     assert slots["built-in", 0] != slots["built-in", 1]
     for each in launches["command"]:
         assert each.command is not None
-        shown = environment(each, {"CUDA_VISIBLE_DEVICES": "7"}, tmp_path, 29500)
+        shown = environment(each, {"CUDA_VISIBLE_DEVICES": "7"}, tmp_path, ("10.1.0.1", 29500))
         own = ",".join(map(str, each.command.local_workers))
         # Without GPUs the variable is none of ours.
         assert shown["CUDA_VISIBLE_DEVICES"] == (own if backend == "nccl" else "7")

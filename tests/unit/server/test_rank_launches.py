@@ -2,11 +2,11 @@
 
 from controller.core.instructions import ParkedSpare, StartRanks
 from controller.core.rules.placement import Worker
-from controller.server.rank_launches import CommandLaunch, measured_program, starts
+from controller.server.rank_launches import CommandLaunch, NodeNetwork, measured_program, starts
 from nodeagent.protocol import messages
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.rank_launch import TrainingSpec
+from nodeagent.protocol.rank_launch import RankNetwork, TrainingSpec
 from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
@@ -19,7 +19,7 @@ COMMAND = CommandTask(argv=("python", "train.py"))
 def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     placement = (Worker(N2, 3), Worker(N1, 0), Worker(N2, 1))
     instruction = StartRanks(1, TaskId("t"), Generation(4), Layout(dp=3), placement, (0, 1, 2))
-    hosts = {N1: "10.0.0.1", N2: "fd00::2"}
+    hosts = {N1: NodeNetwork("10.0.0.1"), N2: NodeNetwork("fd00::2", "ib0")}
     found = starts(instruction, CommandLaunch(COMMAND, "/shared/t", 12), "nccl", hosts)
     places = {
         launch.global_rank: launch.command
@@ -33,6 +33,11 @@ def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
     assert [places[number].node_rank for number in (0, 1, 2)] == [0, 1, 0]
     assert {(place.num_nodes, place.num_micro_batches) for place in places.values()} == {(2, 4)}
     assert {place.master_address for place in places.values()} == {"fd00::2"}
+    networks = {node: launches[0].network for node, launches in found.items()}
+    assert networks == {
+        N1: RankNetwork(host="10.0.0.1", peers=("fd00::2",)),
+        N2: RankNetwork(host="fd00::2", interface="ib0", peers=("10.0.0.1",)),
+    }
 
 
 def test_processes_that_wait_are_told_which_rank_they_stand_for_and_not_how_to_resume() -> None:
