@@ -78,7 +78,7 @@ class NodeNetwork:
 def rank_networks(
     nodes: Iterable[NodeId], networks: Mapping[NodeId, NodeNetwork]
 ) -> dict[NodeId, RankNetwork]:
-    """Return the network of each of a task's nodes, as its ranks are told."""
+    """Return the network of each node of a task, for the launches of its ranks."""
     known = {node: networks[node] for node in dict.fromkeys(nodes) if node in networks}
     return {
         node: RankNetwork(
