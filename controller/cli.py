@@ -52,6 +52,12 @@ def _drill() -> _Parts:
     return _Parts(options.add_arguments, command.run)
 
 
+def _down() -> _Parts:
+    from controller.service import down_cli
+
+    return _Parts(down_cli.add_arguments, down_cli.run)
+
+
 def _journal() -> _Parts:
     from controller.operate import journal_cli
 
@@ -121,6 +127,13 @@ _COMMANDS = (
         "Run the controller of a cluster: it starts the agents on the nodes over SSH, trains the tasks, and"
         " recovers them from faults. If an earlier controller of this cluster has ended, it takes over.",
         _run,
+    ),
+    _Command(
+        "down",
+        "stop the tasks of a cluster with a checkpoint, then its agents and its controller",
+        "Stop a cluster: its tasks at the end of an iteration with a checkpoint, then the agents with all"
+        " their processes, then the controller. It says what it will stop, and asks first.",
+        _down,
     ),
     _Command(
         "status",
@@ -218,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run(parsed)
         sys.stdout.flush()
     except OSError as error:
-        if parsed.command in {"demo", "run"} or not is_of_output(error):
+        if parsed.command in {"demo", "down", "run"} or not is_of_output(error):
             raise  # they write much else
         drop_output()
         return refuse(

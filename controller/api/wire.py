@@ -186,7 +186,10 @@ class DescribeCluster(View):
 
 
 class Shutdown(View):
-    """End the run of a demo. Refusal: ``unsupported`` outside a demo."""
+    """End the run: of a demo, or of a cluster. Tasks save a checkpoint, then agents are ended.
+
+    Refusal: ``unsupported`` where clients may not end the run.
+    """
 
     kind: Literal["shutdown"] = "shutdown"
     request_id: str

@@ -23,7 +23,7 @@ from controller.core.events import (
     NodeAttached,
     Observed,
 )
-from controller.fleet.address import NodeAddress, connected_socket
+from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent, home_of
 from controller.fleet.errors import (
     LinkError,
@@ -32,6 +32,7 @@ from controller.fleet.errors import (
     translated,
 )
 from controller.fleet.link_context import LinkContext
+from controller.fleet.node_connection import CONNECT_LIMIT_S, open_connection
 from controller.fleet.open_commands import OpenCommands, Subject
 from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.messages import (
@@ -54,7 +55,6 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 _LOG: Final = logging.getLogger(__name__)
 _SILENCE_LIMIT_S: Final = 2.0
 _READ_BYTES: Final = 64 * 1024
-_CONNECT_LIMIT_S: Final = 10.0
 _FIRST_BACKOFF_S: Final = 0.2
 _LAST_BACKOFF_S: Final = 2.0
 
@@ -127,7 +127,7 @@ class NodeLink:
         """
         address = self.address
         with translated(f"connecting to {address.node} at {address.host}:{address.port}"):
-            connection = await self._connect()
+            connection = await open_connection(address, self._handshakes)
         _LOG.info("connected: node=%s host=%s port=%d", address.node, address.host, address.port)
         try:
             if not address.is_absolute:
@@ -137,33 +137,6 @@ class NodeLink:
                 await self._serve(reader, writer)
         finally:
             connection.abort()
-
-    async def _connect(self) -> asyncssh.SSHClientConnection:
-        """Return an SSH connection.
-
-        Raises:
-            OSError, asyncssh.Error: There is none within the time limits.
-        """
-        address = self.address
-        # A machine that is down takes the whole limit. It must not take another node's handshake.
-        async with asyncio.timeout(_CONNECT_LIMIT_S):
-            socket = await connected_socket(address.host, address.port)
-        with contextlib.ExitStack() as closing:
-            closing.callback(socket.close)
-            async with self._handshakes:
-                connection = await asyncssh.connect(
-                    address.host,
-                    address.port,
-                    sock=socket,
-                    username=address.user,
-                    client_keys=[address.client_key],
-                    known_hosts=_known_hosts(address),
-                    agent_path=None,
-                    config=None,
-                    login_timeout=_CONNECT_LIMIT_S,
-                )
-            closing.pop_all()  # the connection closes it from now on
-        return connection
 
     async def _open_agent(
         self, connection: asyncssh.SSHClientConnection
@@ -180,7 +153,7 @@ class NodeLink:
         self, connection: asyncssh.SSHClientConnection
     ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
         with translated(f"opening the agent's socket on {self.address.node}"):
-            async with asyncio.timeout(_CONNECT_LIMIT_S):
+            async with asyncio.timeout(CONNECT_LIMIT_S):
                 return await connection.open_unix_connection(
                     self.address.agent_socket, encoding=None
                 )
@@ -317,14 +290,3 @@ class NodeLink:
             return False
         writer.write(encode(message))
         return True
-
-
-def _known_hosts(address: NodeAddress) -> asyncssh.SSHKnownHosts:
-    """Return the host keys that a node may have.
-
-    Raises:
-        OSError: Its known_hosts file can't be read.
-    """
-    if address.host_public_key:
-        return asyncssh.import_known_hosts(address.known_hosts_line + "\n")
-    return asyncssh.read_known_hosts(address.known_hosts)

@@ -9,13 +9,16 @@ from typing import Final
 from controller.api.server import ApiSocketError
 from controller.clock import SystemClock
 from controller.clusterfile.cluster_reader import Cluster
-from controller.core.state.phases import TaskPhase
+from controller.core.events import NodeRemoved, TaskRemoved
+from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
+from controller.fleet.agent_end import end_agents
 from controller.server.cluster_config import cluster_config
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from controller.service.progress_bars import ProgressBars
 from controller.store.journal import JournalError
+from controller.store.run_file import set_run_aside
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _SOURCE: Final = "unicron"
@@ -30,6 +33,11 @@ class ClusterService:
         cluster: The cluster file.
         event_log: Where to append every event; None for a file in the run directory.
         is_until_done: Whether to end when every task has finished.
+        is_to_end: Whether to bring the cluster down, as soon as the controller runs.
+
+    Attributes:
+        is_down: Whether the cluster was brought down.
+        has_failed: Whether that did not work on some node.
 
     Raises:
         RunLockedError: Another controller runs this cluster.
@@ -37,7 +45,16 @@ class ClusterService:
         OSError: A file can't be written.
     """
 
-    def __init__(self, cluster: Cluster, event_log: Path | None, *, is_until_done: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        event_log: Path | None,
+        *,
+        is_until_done: bool = False,
+        is_to_end: bool = False,
+    ) -> None:
+        self.is_down = self.has_failed = False
+        self._is_to_end = is_to_end
         self._cluster = cluster
         self._is_until_done = is_until_done
         self._clock = SystemClock()
@@ -56,7 +73,7 @@ class ClusterService:
                 is_resumed=True,
             ),
             self._clock,
-            ServerHooks(observers=[self._progress]),
+            ServerHooks(observers=[self._progress], may_shut_down=True),
         )
 
     async def run(self) -> None:
@@ -98,8 +115,34 @@ class ClusterService:
 
     async def _watch_for_the_end(self) -> None:
         while not (self._is_until_done and self._is_done()):
+            if self._server.is_closing or self._is_to_end:
+                await self._end_cluster()
+                return
             await self._server.next_change()
         self._stop("every task has finished")
+
+    async def _end_cluster(self) -> None:
+        """Stop the tasks, each with a checkpoint, then the agents; then the controller may end."""
+        await self._server.is_ready.wait()
+        self._server.note(_SOURCE, "the cluster is brought down: tasks are stopped", "info")
+        for name in self._server.state.tasks:
+            self._server.post(TaskRemoved(name))
+        while not self._is_done():
+            await self._server.next_change()
+        # Without this the links would start the agents again.
+        for node in self._server.state.nodes:
+            self._server.post(NodeRemoved(node))
+        while not all(
+            node.contact.condition is NodeCondition.REMOVED
+            for node in self._server.state.nodes.values()
+        ):
+            await self._server.next_change()
+        async for node, failure in end_agents([each.address for each in self._cluster.nodes]):
+            self.has_failed |= bool(failure)
+            text = f"is not brought down: {failure}" if failure else "its agent has ended"
+            self._server.note(node, text, "error" if failure else "info")
+        self.is_down = not self.has_failed
+        self._stop("the cluster is down" if self.is_down else "the cluster is not down everywhere")
 
     def _is_done(self) -> bool:
         tasks = self._server.state.tasks.values()
@@ -107,7 +150,9 @@ class ClusterService:
 
     def _say_what_stays(self) -> None:
         self._say(f"the controller ends: {self._end_reason}")
-        if not self._is_done():
+        if self.is_down:
+            set_run_aside(self._cluster.run_dir)
+        elif not self._is_done():
             self._say(
                 f"training continues; the next controller takes over: unicron run {self._cluster.path}"
             )

@@ -24,6 +24,9 @@ from controller.service.cluster_service import ClusterService
 from controller.store.journal import JournalError
 from controller.store.run_lock import RunLockedError
 
+STARTING_ERRORS: Final = (
+    LogOptionError, RunLockedError, JournalError, ApiSocketError, ImpossibleChangeError, OSError,
+)  # fmt: skip
 _EPILOG: Final = """\
 The controller stays in the foreground. Ctrl-C or SIGTERM ends the controller and not the training: the
 ranks and agents stay on their nodes, and the next `unicron run` of this file takes over. So it does after
@@ -106,18 +109,17 @@ def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:
                 cluster, arguments.event_log, is_until_done=arguments.until_done
             )
             asyncio.run(service.run())
-    except (
-        LogOptionError,
-        RunLockedError,
-        JournalError,
-        ApiSocketError,
-        ImpossibleChangeError,
-    ) as error:
-        return str(error)
-    except OSError as error:
+    except STARTING_ERRORS as error:
+        return why_ended(error)
+    return ""
+
+
+def why_ended(error: Exception) -> str:
+    """Return in one line why a controller could not start, or what ended it."""
+    if isinstance(error, OSError) and not isinstance(error, TimeoutError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{(error.strerror or str(error)).lower()}"
-    return ""
+    return str(error)
 
 
 def _check(arguments: argparse.Namespace) -> None:

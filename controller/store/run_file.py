@@ -4,6 +4,7 @@ The journal has all that the state depends on, nodes, tasks and policy included.
 can read the directory can rebuild the state, whether the controller lives or not.
 """
 
+import itertools
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,25 @@ _SPEC: Final = TypeAdapter(ClusterSpec)
 
 class RunError(Exception):
     """A saved run can't be read. The text is one line and names the file."""
+
+
+def set_run_aside(directory: Path) -> Path | None:
+    """Rename the journal of a run that is over, so that the next controller begins a new run.
+
+    Returns:
+        The new path; None if there is no journal.
+
+    Raises:
+        OSError: It can't be renamed.
+    """
+    path = directory / JOURNAL_NAME
+    if not path.exists():
+        return None
+    numbers = itertools.count(1)
+    aside = next(
+        each for number in numbers if not (each := path.with_suffix(f".{number}.jsonl")).exists()
+    )
+    return path.rename(aside)
 
 
 def encode_spec(spec: ClusterSpec) -> bytes:

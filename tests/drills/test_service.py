@@ -18,7 +18,7 @@ from tests.fakes.cluster_runs import (
     view_of,
     write_cluster,
 )
-from tests.fakes.demo_runs import DemoRun
+from tests.fakes.demo_runs import DemoRun, processes_under
 from tests.fakes.playgrounds import Playground, playground, unicron
 from tests.fakes.polling import wait_until
 
@@ -166,6 +166,41 @@ def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_pat
         at = view.tasks[0].iteration
         reach(path, at + 2)
     assert list(outcome_of(path)["gpt-a"]) == sorted(outcome_of(path)["gpt-a"])
+
+
+def test_a_cluster_is_brought_down_and_continues_in_a_new_run(
+    nodes: Playground, short_tmp: Path, tmp_path: Path
+) -> None:
+    path = write_cluster(nodes, tmp_path / "f", "f", demo_tasks(10_000, "gpt-a"))
+    words = ("down", str(path))
+    with controller_of(path, "--auto-heal") as command:
+        reach(path, 4)
+        asked = subprocess.run(
+            unicron(*words), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        assert asked.returncode == 2
+        assert "  task gpt-a: running, iteration" in asked.stderr
+        assert asked.stderr.splitlines()[-1].endswith("add --yes to stop this without being asked")
+        assert view_of(path) is not None
+        done = subprocess.run(unicron(*words, "--yes"), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert command.process.wait(30) == 0
+        command.says("the cluster is down")
+    assert [
+        found for found in processes_under(short_tmp) if "/f/" in " ".join(found.cmdline())
+    ] == []
+    assert not (path.parent / "run" / "journal.jsonl").exists()
+    assert (path.parent / "run" / "journal.1.jsonl").exists()
+    with controller_of(path) as command:
+        wait_until(lambda: (view := view_of(path)) and view.tasks[0].iteration > 4, limit_s=60)
+        command.says("state from disk")
+        command.end(signal.SIGKILL)
+    # Without a controller one is started to end what the killed one has left.
+    done = subprocess.run(unicron(*words, "--yes"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [
+        found for found in processes_under(short_tmp) if "/f/" in " ".join(found.cmdline())
+    ] == []
 
 
 def test_a_broken_file_starts_nothing(tmp_path: Path) -> None:
