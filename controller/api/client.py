@@ -12,8 +12,16 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from controller.api.views import ClusterView
-from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply, Snapshot
+from controller.api.views import ClusterView, LogLine
+from controller.api.wire import (
+    API_VERSION,
+    Command,
+    FromServer,
+    Greeting,
+    LogLines,
+    Reply,
+    Snapshot,
+)
 
 _FROM_SERVER: Final[TypeAdapter[FromServer]] = TypeAdapter(FromServer)
 _TIMEOUT_S: Final = 10.0
@@ -50,6 +58,16 @@ class Connection:
                 return message
         text = "the controller closed the connection without an answer"
         raise NoControllerError(f"{self._path}: {text}")
+
+    def lines(self) -> Iterator[LogLine]:
+        """Yield each new line of the event stream, until the connection ends.
+
+        Raises:
+            NoControllerError: No message arrives for too long.
+        """
+        for message in self._messages:
+            if isinstance(message, LogLines):
+                yield from message.lines
 
     def views(self) -> Iterator[ClusterView]:
         """Yield a view after each change, and about once a second, until the connection ends.

@@ -10,6 +10,7 @@ from controller.api.server import ApiSocketError
 from controller.clock import SystemClock
 from controller.clusterfile.cluster_reader import Cluster
 from controller.core.events import NodeRemoved, TaskRemoved
+from controller.core.instructions import Level
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
@@ -129,6 +130,11 @@ class ClusterService:
             self._server.post(TaskRemoved(name))
         while not self._is_done():
             await self._server.next_change()
+        lost = {
+            name
+            for name, node in self._server.state.nodes.items()
+            if node.contact.condition is NodeCondition.LOST
+        }
         # Without this the links would start the agents again.
         for node in self._server.state.nodes:
             self._server.post(NodeRemoved(node))
@@ -138,9 +144,13 @@ class ClusterService:
         ):
             await self._server.next_change()
         async for node, failure in end_agents([each.address for each in self._cluster.nodes]):
-            self.has_failed |= bool(failure)
-            text = f"is not brought down: {failure}" if failure else "its agent has ended"
-            self._server.note(node, text, "error" if failure else "info")
+            text = "its agent has ended"
+            level: Level = "info"
+            if failure and node in lost:
+                text, level = f"was lost, and nothing was ended there: {failure}", "warning"
+            elif failure:
+                text, level, self.has_failed = f"is not down: {failure}", "error", True
+            self._server.note(node, text, level)
         self.is_down = not self.has_failed
         self._stop("the cluster is down" if self.is_down else "the cluster is not down everywhere")
 

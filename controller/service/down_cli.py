@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Final
 
-from controller.api.client import Connection, NoControllerError, ask, connect
+from controller.api.client import NoControllerError, connect
 from controller.api.views import ClusterView
 from controller.api.wire import Shutdown
 from controller.arguments import HelpText, file_path
@@ -19,6 +19,7 @@ from controller.printing import refuse
 from controller.service.cluster_service import EVENT_LOG_NAME, ClusterService
 from controller.service.run_cli import STARTING_ERRORS, why_ended
 from controller.store.run_file import JOURNAL_NAME
+from profiles.records import on_one_line
 
 _PROGRAM: Final = "unicron down"
 _NUM_LOOKS: Final = 100
@@ -108,24 +109,16 @@ def _why_not_confirmed(cluster: Cluster) -> str:
 
 
 def _end_by_controller(cluster: Cluster) -> int:
-    """Ask the controller, and print what becomes of the tasks until it has ended."""
+    """Ask the controller, and print its events until it has ended."""
     request = Shutdown(request_id=uuid.uuid4().hex, actor=getpass.getuser())
-    reply = ask(cluster.socket, request)
-    if not reply.is_ok:
-        refuse(_PROGRAM, reply.message)
-        return 1
     with connect(cluster.socket) as connection:
-        _follow(connection)
+        reply = connection.ask(request)
+        if not reply.is_ok:
+            refuse(_PROGRAM, reply.message)
+            return 1
+        for line in connection.lines():
+            sys.stderr.write(f"{line.source:<6} {on_one_line(line.text)}\n")
     return _outcome(cluster)
-
-
-def _follow(connection: Connection) -> None:
-    told: dict[str, str] = {}
-    for view in connection.views():
-        for task in view.tasks:
-            if told.get(task.name) != task.phase:
-                told[task.name] = task.phase
-                sys.stderr.write(f"{task.name} is {task.phase} at iteration {task.iteration}\n")
 
 
 def _outcome(cluster: Cluster) -> int:

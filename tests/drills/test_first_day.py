@@ -1,0 +1,53 @@
+"""``docs/operations/first-day.md``, followed command by command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.demo_runs import processes_under
+
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(300)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "first-day.md"
+_PROMPT = "    $ "
+_MARK = "=== "
+
+
+def commands() -> list[str]:
+    """Return the commands of the page, in their order."""
+    lines = PAGE.read_text().splitlines()
+    return [line.removeprefix(_PROMPT) for line in lines if line.startswith(_PROMPT)]
+
+
+def test_the_page_leads_from_nodes_to_a_healed_cluster_and_its_end(
+    short_tmp: Path, tmp_path: Path
+) -> None:
+    script = "".join(f"echo '{_MARK}{n}'\n{line}\n" for n, line in enumerate(commands()))
+    python = Path(sys.executable).parent
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": f"{python}:{os.environ['PATH']}", "TMPDIR": str(short_tmp),
+             "COLUMNS": "160"},
+    )  # fmt: skip
+    shown = done.stdout + done.stderr
+    for words in (
+        "demo   ready: unicron run",
+        "plans wait for approval",
+        "gpt-a │ running",
+        "SEV2 exited_abnormally on n1: rank 1 was ended by SIGKILL; action: restart",
+        "SEV1 lost_connection on n3",
+        "gpt-b shrinks 4 -> 2",
+        "P-1    applied in",
+        "exit code 3",
+        "has taken over (term 2)",
+        "the same agent holds 2 living rank(s)",
+        "task gpt-a: running",
+        "cluster demo is down",
+    ):
+        assert words in shown, shown
+    assert shown.count("resolved") >= 2
+    assert processes_under(short_tmp) == []
+    assert "Traceback" not in shown
