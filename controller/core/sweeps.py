@@ -34,6 +34,7 @@ from controller.core.membership.node_membership import let_nodes_leave
 from controller.core.membership.task_arrivals import settle_specs
 from controller.core.membership.wanted_plans import ask_for_wanted_plans
 from controller.core.nodes.bursts import count_change, end_gathering, end_returns
+from controller.core.nodes.contact import lose_absent_nodes
 from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
 from controller.core.recovery.generations import continue_parked, park_what_moves
 from controller.core.state.phases import InvariantViolationError, TaskPhase
@@ -106,9 +107,16 @@ SWEEPS: Final = (
         frozenset(),
     ),
     Sweep(
+        "lose absent nodes",
+        lose_absent_nodes,
+        frozenset(),
+        "a node that never came is a loss like others",
+        _PLAN,
+    ),
+    Sweep(
         "gather losses",
         end_gathering,
-        frozenset(),
+        frozenset({"lose absent nodes"}),
         "it is before all plans: losses of nodes that came together request one plan",
         frozenset(),
     ),

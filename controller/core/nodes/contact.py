@@ -70,6 +70,8 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         text = f"back in contact after {turn.at - node.contact.lost_contact_at:.1f} s"
         text += f"; a new agent (pid {event.agent_pid})" if is_new_agent else "; the same agent"
         text += f" holds {len(event.ranks)} living rank(s)"
+    elif before is NodeCondition.LOST and old_agent is None:
+        text = f"has come (agent pid {event.agent_pid})"
     elif before is NodeCondition.LOST:
         text = f"has returned with a new session; {len(event.ranks)} stale rank(s) are ended"
     turn.announce("good", "node_attached", event.node, text, agent_pid=event.agent_pid)
@@ -77,7 +79,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     compare_run(turn, event.node, event.ranks, is_attach=True)
     note_contact(turn, event.node)
     if before is NodeCondition.LOST:
-        note_return(turn, node, "has returned")
+        note_return(turn, node, "has joined" if old_agent is None else "has returned")
     elif before is NodeCondition.EXPECTED and _is_spare(turn, event.node):
         note_return(turn, node, "has joined")
 
@@ -170,6 +172,23 @@ def _lose_sight(node: NodeState, since: float, note: str) -> None:
     _change(node, NodeCondition.UNREACHABLE, note)
     node.contact.lost_contact_at = since
     node.inquiry.answers.clear()
+
+
+def await_first_contact(turn: Turn, node: NodeState) -> None:
+    """The node was added: it has to come within ``join_limit_s``."""
+    node.contact.awaited_since = turn.at
+
+
+def lose_absent_nodes(turn: Turn) -> None:
+    """Give up nodes that have never been in contact and had enough time to come."""
+    # Without a timer: while no node sends anything there is nothing to be divided either.
+    for node in turn.state.nodes.values():
+        contact = node.contact
+        if contact.condition is NodeCondition.EXPECTED:
+            awaited_s = turn.at - contact.awaited_since
+            if awaited_s >= turn.policy.join_limit_s:
+                contact.lost_contact_at = contact.awaited_since
+                declare_lost(turn, node, f"it has not come within {awaited_s:.0f} s")
 
 
 def end_contact(node: NodeState, note: str) -> None:

@@ -40,6 +40,8 @@ class Policy:
             of contact waits as long before it stops.
         unreachable_limit_s: A node without a reachable agent is lost after this time, if its SSH
             port answers and its tasks suffer.
+        join_limit_s: A node that was added and has never been in contact counts as lost after this
+            time: its tasks start on what is there. When it comes, it joins.
         takeover_grace_s: No node is lost within this time after a controller has taken over,
             because each needs time to be reached.
         uncorroborated_limit_s: After this time an unreachable node is lost, or the operator is
@@ -113,6 +115,7 @@ class Policy:
     spike_iterations: int = 2
     refusal_grace_s: float = 10.0
     unreachable_limit_s: float = 60.0
+    join_limit_s: float = 60.0
     takeover_grace_s: float = 5.0
     uncorroborated_limit_s: float = 300.0
     asks_before_loss: bool = False

@@ -38,6 +38,8 @@ class Contact:
     agent_pid: int | None = None
     rss_bytes: int | None = None
     last_message_at: float | None = None
+    awaited_since: float = 0.0
+    """When it was added to the cluster."""
     in_contact_since: float = 0.0
     """When contact was last gained."""
     lost_contact_at: float = 0.0

@@ -87,7 +87,9 @@ class PlanState(StrEnum):
 
 
 NODE_CHANGES: Final[Mapping[NodeCondition, frozenset[NodeCondition]]] = {
-    NodeCondition.EXPECTED: frozenset({NodeCondition.HEALTHY, NodeCondition.REMOVED}),
+    NodeCondition.EXPECTED: frozenset(
+        {NodeCondition.HEALTHY, NodeCondition.LOST, NodeCondition.REMOVED}
+    ),
     NodeCondition.HEALTHY: frozenset({NodeCondition.UNREACHABLE, NodeCondition.REMOVED}),
     NodeCondition.UNREACHABLE: frozenset(
         {NodeCondition.HEALTHY, NodeCondition.LOST, NodeCondition.REMOVED}

@@ -20,7 +20,7 @@ from controller.core.machine import Machine
 from controller.core.membership.file_changes import ImpossibleChangeError, changes
 from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec, TaskSpec
-from controller.core.state.phases import NodeCondition, PlanState, TaskPhase
+from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine, spec_of, table, wanted_of
@@ -271,3 +271,26 @@ def test_the_default_policy_needs_no_event() -> None:
     assert not any(
         isinstance(body, PolicyChanged) for body in changes(wanted, Machine().state, Policy())
     )
+
+
+def test_a_node_that_never_comes_is_lost_and_its_tasks_start_on_what_is_there() -> None:
+    world = World(demo_machine(), num_iterations=10**6, absent=["n1"])
+    world.run(30.0)
+    phases = {name: task.lifecycle.phase for name, task in world.machine.state.tasks.items()}
+    assert phases == {A: TaskPhase.WAITING, B: TaskPhase.RUNNING}
+    world.run_until(lambda: all_run(world), limit_s=60)
+    [incident] = world.machine.state.incidents.all
+    assert "n1: it has not come within 60 s" in incident.cause.reason
+    assert "n1" not in nodes_of(world, A)
+    world.run_until(lambda: incident.state is IncidentState.RESOLVED)
+    world.restore_node("n1")
+    world.run_until(lambda: all_run(world) and "n1" in nodes_of(world, A) | nodes_of(world, B))
+
+
+def test_a_node_that_never_comes_and_no_task_needs_holds_nothing_up() -> None:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6, absent=["n5"])
+    world.run(90.0)
+    assert all_run(world)
+    [incident] = world.machine.state.incidents.all
+    assert incident.state is IncidentState.RESOLVED
+    assert task_of(world, A).generation == task_of(world, B).generation == 1
