@@ -8,6 +8,7 @@ Property tests take the same examples every time, so that what fails does so bec
 """
 
 import logging
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,16 @@ _GROUP_BY_PLACE = {
     "ssh": "cluster",
     "ranks": "ranks",
 }
+
+
+def pytest_configure() -> None:
+    """Give signals that ``nohup`` or a shell's background has ignored their default action.
+
+    Children inherit what is ignored, and tests end their programs by these signals.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -17,6 +17,8 @@ class Identity:
 
     run_id: str
     term: int
+    controller: str = ""
+    """Which process it is, for people."""
 
 
 class Listener(Protocol):

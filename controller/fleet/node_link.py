@@ -167,6 +167,7 @@ class NodeLink:
             term=identity.term,
             node=self.address.node,
             last_seq=self._last_seq,
+            controller=identity.controller,
         )
         writer.write(encode(attach))
         received = MessageReader(_FROM_AGENT)

@@ -102,7 +102,11 @@ class Controller:
                 self._rendezvous_files.clear()
             self.fleet = SshFleet(
                 _addresses(machine.state),
-                Identity(started.run_id, started.term),
+                Identity(
+                    started.run_id,
+                    started.term,
+                    f"process {self._holder.pid} on {self._holder.host}",
+                ),
                 _Listener(self._runtime.post, note),
                 self._clock,
                 self._rendezvous_files,

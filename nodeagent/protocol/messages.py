@@ -59,6 +59,7 @@ class Attach(_Message):
 
     ``run_id`` names the controller's journal; an agent that has served another one starts a new
     sequence of reports. ``term`` is the controller's leadership; an agent refuses an older one.
+    ``controller`` says for people which process that is.
     """
 
     kind: Literal["attach"] = "attach"
@@ -67,6 +68,7 @@ class Attach(_Message):
     term: int
     node: NodeId
     last_seq: int
+    controller: str = ""
 
 
 class Acknowledge(_Message):

@@ -90,6 +90,7 @@ class Gate:
     def __init__(self, services: Services, outbox: OutboxFile) -> None:
         self._services = services
         self._outbox = outbox
+        self._owner = ""
         self._session: _Session | None = None
         outbox.on_report = self._wake
 
@@ -152,6 +153,7 @@ class Gate:
             )
             self._session.abort()
         self._services.attached(attach)
+        self._owner = attach.controller
         session = self._session = _Session(channel, self._services, self._outbox)
         _LOG.info("controller attached: run=%s term=%d", attach.run_id, attach.term)
         try:
@@ -162,9 +164,16 @@ class Gate:
                 _LOG.info("controller connection ended: run=%s term=%d", attach.run_id, attach.term)
 
     def _refusal(self, attach: Attach) -> str | None:
-        node, outbox = self._services.status().node, self._outbox.outbox
-        if attach.node != node:
-            return f"this is node {node}, not {attach.node}"
+        status, outbox = self._services.status(), self._outbox.outbox
+        if attach.node != status.node:
+            return f"this is node {status.node}, not {attach.node}"
+        if outbox.run_id not in {None, attach.run_id} and status.ranks:
+            # A controller with an empty run directory knows none of them, and would end them all.
+            owner = f", of the controller that was {self._owner}" if self._owner else ""
+            return (
+                f"{len(status.ranks)} rank(s) of another run live here: run {outbox.run_id}{owner}; use the"
+                " run directory of that run, or end it with `unicron down`"
+            )
         if attach.run_id == outbox.run_id and attach.term < outbox.term:
             return f"term {attach.term} is older than {outbox.term}, which attached before"
         return None

@@ -425,15 +425,14 @@ async def test_process_that_ends_at_its_join_exits_as_the_rank_it_was_to_be(
         assert not controller.observed(LaunchFailed)
 
 
-async def test_rank_of_another_run_does_not_go_on(node: AgentNode) -> None:
+async def test_a_controller_of_another_run_ends_no_parked_rank(node: AgentNode) -> None:
     async with node.controller() as controller:
         await start_and_halt(controller)
-    async with node.controller(run_id="run-2") as controller:
-        done = await controller.start_ranks(going_on(2, 0, was=(1, 0)))
-        assert "is not on this node" in (done.error or "")
-        assert (await controller.first(RankExited)).is_expected
-        assert name(await controller.first(LaunchFailed)) == (2, 0)
-        assert not record_pids(node)
+        before = record_pids(node)
+    async with node.controller(run_id="run-2") as other:
+        assert "1 rank(s) of another run live here" in await other.refusal()
+    async with node.controller() as controller:
+        assert await statuses(controller) == {(1, 0): before["gpt-a.1.0"]}
 
 
 # --- an agent that dies in the middle ------------------------------------------------------

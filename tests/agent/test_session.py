@@ -4,6 +4,7 @@ import asyncio
 import socket
 from random import Random
 
+import psutil
 import pytest
 
 from nodeagent.protocol.ids import Generation, TaskId
@@ -14,7 +15,12 @@ from nodeagent.protocol.messages import (
     OrderRanksCommand,
     ProbePeerCommand,
 )
-from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted, RankStarted
+from nodeagent.protocol.observations import (
+    CheckpointSaved,
+    IterationCommitted,
+    RankExited,
+    RankStarted,
+)
 from nodeagent.protocol.orders import StopOrder
 from nodeagent.protocol.rendezvous import StoreReply
 from tests.fakes.fake_rank import Script, launch
@@ -132,23 +138,29 @@ async def test_reports_are_kept_until_acknowledged(node: AgentNode) -> None:
         assert await controller.first_reports(2) == told[5:]
 
 
-async def test_other_run_begins_anew_and_silences_the_ranks_of_the_former(
+async def test_another_run_is_refused_while_ranks_live_and_begins_anew_afterwards(
     node: AgentNode,
 ) -> None:
     async with node.controller() as controller:
         await controller.start_ranks(launch(Script(), generation=7))
         await controller.first(IterationCommitted)
+        async with node.controller(run_id="run-2") as other:
+            refusal = await other.refusal()
+            assert "1 rank(s) of another run live here: run run-1" in refusal
+            assert "end it with `unicron down`" in refusal
+        [pid] = record_pids(node).values()
+        assert psutil.pid_exists(pid)
+        order = StopOrder(task=TaskId("gpt-a"), generation=Generation(7), is_graceful=False)
+        await controller.do(OrderRanksCommand(command_id="stop", order=order))
+        await controller.first(RankExited)
+    await until(lambda: not record_pids(node), "the end of the rank")
     async with node.controller(run_id="run-2") as controller:
         welcome = await controller.welcome()
-        assert welcome.first_seq == 1
-        assert [rank.generation for rank in welcome.ranks] == [7]
+        assert (welcome.first_seq, welcome.ranks) == (1, [])
         done = await controller.start_ranks(launch(Script(), generation=1))
         assert done.error is None
         await controller.first(IterationCommitted)
-        told = [(report.seq, report.observation.kind) for report in controller.reports[:3]]
-        assert told == [(1, "rank_exited"), (2, "rank_started"), (3, "iteration_committed")]
         assert controller.observed(RankStarted)[0].generation == 1
-        assert list(record_pids(node)) == ["gpt-a.1.0"]
 
 
 async def test_rendezvous_call_is_relayed_and_repeated_after_a_reconnect(

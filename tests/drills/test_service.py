@@ -195,6 +195,16 @@ def test_a_cluster_is_brought_down_and_continues_in_a_new_run(
         wait_until(lambda: (view := view_of(path)) and view.tasks[0].iteration > 4, limit_s=60)
         command.says("state from disk")
         command.end(signal.SIGKILL)
+    # A controller that does not know the ranks ends none of them.
+    living = processes_under(short_tmp)
+    elsewhere = path.with_name("elsewhere.toml")
+    elsewhere.write_text(path.read_text().replace('run_dir = "run"', 'run_dir = "empty"'))
+    with controller_of(elsewhere) as command:
+        line = command.says("the agent on n1 refuses")
+        assert "rank(s) of another run live here" in line
+        assert "of the controller that was process" in line
+        assert "unicron down" in line
+    assert [found.pid for found in living if not found.is_running()] == []
     # Without a controller one is started to end what the killed one has left.
     done = subprocess.run(unicron(*words, "--yes"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
