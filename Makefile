@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: help install dev demo test thorough lint prose writers accuracy format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo takeovers test thorough lint prose writers accuracy format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -40,6 +40,10 @@ phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS=
 
 quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms; half an hour
 	@$(BIN)/python -m tests.campaigns.quiet $(ARGS)
+
+takeovers: $(VENV)/.dev ## Kill the controller 20 times under training; minutes (ARGS="--kills 5 --seed 1")
+	@.ci/install-sshd
+	@$(BIN)/python -m tests.campaigns.takeovers $(ARGS)
 
 thorough: $(VENV)/.dev ## The tests' further combinations of layouts, faults and files; minutes
 	@.ci/install-sshd

@@ -1,8 +1,8 @@
 """NVIDIA's Xid codes: which status a code stands for, and when its line says something else.
 
 The table is data (``data/xid.toml``). A code alone does not decide: newer NVLink codes come in
-fatal and nonfatal kinds, 13 depends on what the access was, and 43 and 45 repeat the code that
-caused them.
+fatal and nonfatal kinds, 13 depends on what the access was, 154 on the action that it asks for, and
+43 and 45 repeat the code that caused them.
 """
 
 import re
@@ -25,6 +25,10 @@ _XID: Final = re.compile(
 _NUMBERS: Final = re.compile(rb"xid(?: ?\([^)]*\))?\D{0,12}(\d{1,3})", re.IGNORECASE)
 _CAUSED_BY: Final = re.compile(r"caused by previous Xid (\d{1,3})", re.IGNORECASE)
 _NONFATAL: Final = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)
+_RECOVERY: Final = re.compile(
+    r"\bto\s+(?:0x[0-9a-f]+\s*)?\(?\s*([A-Za-z][A-Za-z &+]*)", re.IGNORECASE
+)
+"""The action that Xid 154 asks for from now on: ``changed from 0x0 (None) to 0x1 (GPU Reset)``."""
 _OUT_OF_RANGE: Final = re.compile(r"Out Of Range Address", re.IGNORECASE)
 _COUNT_OF: Final = re.compile(r"\bXids?\b[^:=]*[:=]\s*0\b|\bxid=0\b", re.IGNORECASE)
 
@@ -67,6 +71,11 @@ class XidTable:
             statuses["illegal_memory_access"],
             "Restart the process; if it comes back, run with CUDA_LAUNCH_BLOCKING=1.",
         )
+        self._recovery = _entry(
+            "xid-154-action",
+            statuses["gpu_driver_error"],
+            "The driver asks for a recovery action: reset the GPU, or drain and restart the node.",
+        )
         self._unknown = _entry(
             "xid-unknown",
             statuses["gpu_driver_error"],
@@ -76,7 +85,7 @@ class XidTable:
     @property
     def entries(self) -> list[Entry]:
         """Every entry that a line can lead to."""
-        return [*self._entry_by_number.values(), self._out_of_range, self._unknown]
+        return [*self._entry_by_number.values(), self._out_of_range, self._recovery, self._unknown]
 
     def read(self, text: str) -> Entry | None:
         """Return what the Xid in ``text`` stands for, or None if there is none to act on."""
@@ -88,6 +97,8 @@ class XidTable:
             return None
         if caused_by := _CAUSED_BY.search(text):
             number = int(caused_by[1])
+        if number == 154 and (changed_to := _RECOVERY.search(text)) is not None:
+            return self._recovery if changed_to[1].lower() != "none" else None
         if number == 13 and _OUT_OF_RANGE.search(text):
             return self._out_of_range
         return self._entry_by_number.get(number, self._unknown)

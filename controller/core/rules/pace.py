@@ -37,6 +37,10 @@ _NUM_KNOWN: Final = 3
 _NUM_WARM_UP: Final = 2
 _MAX_BACKOFF: Final = 8.0
 _NUM_SPREADS: Final = 2.0
+_LEAST_JUDGED_S: Final = 0.1
+"""Iterations that take less are never called late."""
+_TOGETHER: Final = 0.01
+"""Below this share of the average, an iteration was reported together with the one before."""
 
 
 @dataclass(slots=True)
@@ -138,12 +142,15 @@ class Pace:
         """Return the present duration of iterations if it is late; None if it is within its band.
 
         The median of the newest ``late_iterations`` plain iterations is compared with the average
-        and with the usual spread around it.
+        and with the usual spread around it. Of short iterations, and of iterations whose lines come
+        several at once, the times of single ones are those of reading the log.
         """
         num = policy.late_iterations
         if len(self.plain) < num + _NUM_KNOWN:
             return None
         now_s, average_s = median(self.plain[-num:]), median(self.plain)
+        if average_s < _LEAST_JUDGED_S or min(self.plain) < _TOGETHER * average_s:
+            return None
         spread_s = median(abs(each - average_s) for each in self.plain)
         limit_s = max(policy.late_factor * average_s, average_s + _NUM_SPREADS * spread_s)
         return now_s if now_s > limit_s else None

@@ -130,3 +130,15 @@ def test_noise_is_hardly_ever_late_and_never_a_hang() -> None:
         num_late += is_late and not was_late
         was_late = is_late
     assert num_late < 20
+
+
+def test_short_iterations_are_never_late() -> None:
+    # Steps of 0.02 s: the times are those at which the log was read.
+    assert pace_of([0.02] * 20 + [0.09] * 8).late_s(POLICY) is None
+    assert pace_of([0.2] * 20 + [0.9] * 8).late_s(POLICY) == 0.9
+
+
+def test_iterations_whose_lines_come_together_are_never_late() -> None:
+    together = [0.0, 0.0, 2.0]
+    assert pace_of(together * 8 + [2.0, 2.0, 2.0, 2.0, 2.0]).late_s(POLICY) is None
+    assert pace_of([0.0, 1.0] * 10 + [3.0] * 8).late_s(POLICY) is None
