@@ -132,6 +132,8 @@ class World:
     """Whether peers can look at each other's SSH ports."""
     checkpoint_interval = 5
     _term = 0
+    agent_start_s = 0.1
+    """How long the agent of a node that is added takes to start."""
 
     def __init__(
         self,
@@ -269,7 +271,7 @@ class World:
                 self.after(0.1, partial(self._attach_once, node))
             return
         self.nodes[name] = node = FakeNode(name)
-        self.after(0.1, partial(self._attach_once, node))
+        self.after(self.agent_start_s, partial(self._attach_once, node))
         self.after(1.0, partial(self._beat, node))
 
     def _keep(self, instruction: AnswerRequest | CarryOutDrill | RecordIterations) -> None:

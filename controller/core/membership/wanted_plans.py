@@ -1,19 +1,15 @@
 """Plans for changes of nodes and tasks. The one writer of ``WantedPlans``.
 
 A new controller takes changes of its file in before any agent has attached, and no plan moves what
-is out of contact. So plans wait for a moment until all nodes are back and new ones have come. A
+is out of contact. So plans wait for a moment until all nodes are back, and until each new node has
+come or is lost: without it, a new task would take workers from others, and soon give them back. A
 plan for a node that is to leave waits until that node is in contact, or lost. One plan is made for
 all changes together.
 """
 
-from typing import Final
-
 from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
-
-_JOIN_LIMIT_S: Final = 15.0
-"""How long plans wait for nodes that were added. Starting an agent there takes some seconds."""
 
 
 def want_plan(turn: Turn, subject: str, seen: str) -> None:
@@ -32,7 +28,7 @@ def ask_for_wanted_plans(turn: Turn) -> None:
     waited_s = turn.at - wanted.since
     if away and waited_s < turn.policy.takeover_grace_s:
         return
-    if NodeCondition.EXPECTED in conditions.values() and waited_s < _JOIN_LIMIT_S:
+    if NodeCondition.EXPECTED in conditions.values():
         return
     due = {name: seen for name, seen in wanted.seen.items() if NodeId(name) not in away}
     if due:

@@ -188,6 +188,28 @@ def test_a_task_that_is_added_is_started_by_a_plan(world: World) -> None:
     assert {start.program for _, start in world.starts if start.task == C} == {"c"}
 
 
+@pytest.mark.parametrize("agent_start_s", [0.1, 18.0, 55.0])
+def test_a_task_and_a_node_that_come_together_move_no_other_task(
+    world: World, agent_start_s: float
+) -> None:
+    before = [task_of(world, name).generation for name in (A, B)]
+    world.agent_start_s = agent_start_s
+    task = replace(new_task(), table=table({1: 3e9, 2: 5e9}))
+    post(world, NodeAdded(NEW_NODE), TaskAdded(task))
+    world.run_until(lambda: all_run(world), limit_s=100)
+    assert nodes_of(world, C) == {"n5"}
+    assert [task_of(world, name).generation for name in (A, B)] == before
+
+
+def test_a_task_does_not_wait_for_ever_for_a_node_that_was_added_with_it(world: World) -> None:
+    world.agent_start_s = 1000.0
+    post(world, NodeAdded(NEW_NODE), TaskAdded(new_task()))
+    world.run(50.0)
+    new = task_of(world, C)
+    assert new.lifecycle.phase is TaskPhase.STOPPED
+    world.run_until(lambda: new.lifecycle.phase is TaskPhase.RUNNING, limit_s=20)
+
+
 def test_a_task_that_does_not_fit_waits_for_room() -> None:
     machine = Machine()
     spec = spec_of(demo_machine(num_nodes=4))
