@@ -24,7 +24,7 @@ from tests.fakes.cluster_runs import (
 from tests.fakes.playgrounds import Playground, playground
 from tests.fakes.polling import wait_until
 
-_ITERATIONS_PER_KILL = 8
+_ITERATIONS_PER_KILL = 30
 _FIRST = 3
 _LONGEST_S = 4.0
 
