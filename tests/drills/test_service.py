@@ -30,7 +30,8 @@ pytestmark = [
 ]
 
 REPOSITORY = Path(__file__).parents[2]
-NUM_ITERATIONS = 18
+NUM_ITERATIONS = 60
+"""Tasks outlast both kills: a controller may take seconds to start, and training does not wait."""
 SEED = 40
 
 
@@ -66,8 +67,9 @@ def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
     losses, losses_beside = outcome_of(path), outcome_of(beside)
     for task in undisturbed.outcome["tasks"]:  # type: ignore[attr-defined]
         expected = {int(number): loss for number, loss in task["losses"].items()}
-        assert losses[task["name"]] == pytest.approx(expected, abs=1e-4)
-        assert sorted(losses[task["name"]]) == list(range(1, NUM_ITERATIONS + 1))
+        found = losses[task["name"]]
+        assert {number: found[number] for number in expected} == pytest.approx(expected, abs=1e-4)
+        assert sorted(found) == list(range(1, NUM_ITERATIONS + 1))
     assert losses_beside["gpt-a"] == pytest.approx(losses["gpt-a"], abs=1e-4)
 
 
