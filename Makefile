@@ -41,7 +41,7 @@ phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS=
 quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms; half an hour
 	@$(BIN)/python -m tests.campaigns.quiet $(ARGS)
 
-takeovers: $(VENV)/.dev ## Kill the controller 20 times under training; minutes (ARGS="--kills 5 --seed 1")
+takeovers: $(VENV)/.dev ## Kill the controller 20 times under training; 15 minutes (ARGS="--kills 5 --seed 1")
 	@.ci/install-sshd
 	@$(BIN)/python -m tests.campaigns.takeovers $(ARGS)
 

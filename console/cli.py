@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
-EXIT_NO_CONTROLLER: Final = 3
 LEAVE_LIMIT_S: Final = 5.0
 """How long the app may take to leave after a signal, before the process exits without it."""
 
@@ -91,11 +90,7 @@ def _show(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
         return _run_demo(demo_argv, is_ascii=arguments.ascii)
     path = _socket_of(arguments)
     if problem := connect_problem(path):
-        if arguments.cluster is None:
-            _refuse(problem)
-        start = f"start one with: unicron run {arguments.cluster}"
-        text = f"no controller runs {arguments.cluster} ({problem}); {start}"
-        _refuse(text, EXIT_NO_CONTROLLER)
+        _refuse_without_controller(arguments, problem)
     _LOG.info("console attaches: pid=%d socket=%s", os.getpid(), path)
     return _attach(path, is_ascii=arguments.ascii)
 
@@ -189,6 +184,14 @@ def _socket_of(arguments: argparse.Namespace) -> Path:
         return socket_of(Path(arguments.cluster))
     except ChoiceError as error:
         _refuse(str(error))
+
+
+def _refuse_without_controller(arguments: argparse.Namespace, problem: str) -> NoReturn:
+    if arguments.cluster is None:
+        _refuse(problem)
+    from controller.clusterfile.controller_choice import EXIT_NO_CONTROLLER, why_no_controller  # noqa: PLC0415 (slow)
+
+    _refuse(why_no_controller(Path(arguments.cluster), problem), EXIT_NO_CONTROLLER)
 
 
 def _attach(path: Path, *, is_ascii: bool) -> int:

@@ -87,10 +87,15 @@ def socket_of(path: Path) -> Path:
     return run_directory(section, path.absolute().parent) / SOCKET_NAME
 
 
+def why_no_controller(cluster: Path, reason: str) -> str:
+    """Return one line: no controller runs this cluster file, and how to start one."""
+    start = f"start one with: unicron run {cluster}"
+    return f"no controller runs {cluster} ({reason}); {start}"
+
+
 def refuse_without_controller(program: str, arguments: argparse.Namespace, reason: str) -> int:
     """Print that no controller answers, and how to start one; return the exit code."""
     if arguments.cluster is not None:
-        start = f"start one with: unicron run {arguments.cluster}"
-        reason = f"no controller runs {arguments.cluster} ({reason}); {start}"
+        reason = why_no_controller(arguments.cluster, reason)
     refuse(program, reason)
     return EXIT_NO_CONTROLLER

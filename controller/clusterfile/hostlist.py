@@ -30,18 +30,17 @@ def expand(text: str) -> list[str]:
     Raises:
         HostlistError: A bracket or a range is wrong, a name appears twice, or there are too many.
     """
-    names: list[str] = []
+    names: dict[str, None] = {}
     for item in _items(text):
         for name in _names_of(item):
-            names.append(name)
+            if name in names:
+                raise HostlistError(f"names {name} twice; name each host once")
+            names[name] = None
             if len(names) > MOST_NAMES:
                 raise HostlistError(
                     f"stands for more than {MOST_NAMES} names; write several groups"
                 )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise HostlistError(f"names {twice} twice; name each host once")
-    return names
+    return list(names)
 
 
 def _items(text: str) -> Iterator[str]:

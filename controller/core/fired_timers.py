@@ -55,7 +55,6 @@ def fire(turn: Turn, timer: Timer) -> None:
             take_overdue_run(turn, timer)
         case _:
             task = turn.state.tasks[timer.task]
-            # Timers are never cancelled. A timer of an older generation has lost its meaning.
             if task.generation == timer.generation:
                 _fire_of_task(turn, task, timer)
 

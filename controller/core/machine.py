@@ -41,15 +41,10 @@ from controller.core.fired_timers import fire
 from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle.cluster_members import put_node, put_task
-from controller.core.lifecycle.parking import (
-    note_halt_answer,
-)
+from controller.core.lifecycle.parking import note_halt_answer
 from controller.core.lifecycle.spares import lose_unseen_spares
 from controller.core.lifecycle.start_stop import note_stop
-from controller.core.measuring.measured_ranks import (
-    note_run_failure,
-    note_run_stop,
-)
+from controller.core.measuring.measured_ranks import note_run_failure, note_run_stop
 from controller.core.membership.membership_events import take_change
 from controller.core.membership.task_arrivals import place_first
 from controller.core.nodes.contact import (

@@ -139,21 +139,26 @@ def _loops(
     for number in instruction.global_ranks:
         worker, continues = placement[number], instruction.continues.get(number)
         own: dict[str, object] = {
-            "global_rank": number, "worker": worker.slot, "continues": continues,
-        }  # fmt: skip
-        own["network"] = network.get(worker.node)
+            "global_rank": number,
+            "worker": worker.slot,
+            "continues": continues,
+            "network": network.get(worker.node),
+        }
         yield worker.node, rank.model_copy(update=own)
     spare = rank.model_copy(update={"resume": Resume(), "copy_holders": ()})
     for number, each in instruction.parked_spares.items():
-        own = {"global_rank": number, "worker": each.worker.slot, "continues": each.continues}
-        own["network"] = network.get(each.worker.node)
-        yield each.worker.node, spare.model_copy(update={**own, "prepares_for": each.stands_for})
+        own = {
+            "global_rank": number,
+            "worker": each.worker.slot,
+            "continues": each.continues,
+            "network": network.get(each.worker.node),
+            "prepares_for": each.stands_for,
+        }
+        yield each.worker.node, spare.model_copy(update=own)
 
 
 def spare_launches(
-    instruction: PrepareSpares,
-    program: TaskProgram,
-    backend: Backend,
+    instruction: PrepareSpares, program: TaskProgram, backend: Backend
 ) -> dict[NodeId, list[RankLaunch]]:
     """Return the spares that each node prepares. A command has none."""
     assert isinstance(program, TrainingSpec), "a command has no spares"

@@ -37,8 +37,7 @@ class ClusterService:
         is_to_end: Whether to bring the cluster down, as soon as the controller runs.
 
     Attributes:
-        is_down: Whether the cluster was brought down.
-        has_failed: Whether that did not work on some node.
+        is_down: Whether the cluster was brought down, on all nodes that are not lost.
 
     Raises:
         RunLockedError: Another controller runs this cluster.
@@ -54,7 +53,7 @@ class ClusterService:
         is_until_done: bool = False,
         is_to_end: bool = False,
     ) -> None:
-        self.is_down = self.has_failed = False
+        self.is_down = False
         self._is_to_end = is_to_end
         self._cluster = cluster
         self._is_until_done = is_until_done
@@ -143,15 +142,16 @@ class ClusterService:
             for node in self._server.state.nodes.values()
         ):
             await self._server.next_change()
+        has_failed = False
         async for node, failure in end_agents([each.address for each in self._cluster.nodes]):
             text = "its agent has ended"
             level: Level = "info"
             if failure and node in lost:
                 text, level = f"was lost, and nothing was ended there: {failure}", "warning"
             elif failure:
-                text, level, self.has_failed = f"is not down: {failure}", "error", True
+                text, level, has_failed = f"is not down: {failure}", "error", True
             self._server.note(node, text, level)
-        self.is_down = not self.has_failed
+        self.is_down = not has_failed
         self._stop("the cluster is down" if self.is_down else "the cluster is not down everywhere")
 
     def _is_done(self) -> bool:

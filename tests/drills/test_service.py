@@ -207,7 +207,7 @@ def test_a_cluster_is_brought_down_and_continues_in_a_new_run(
         assert "of the controller that was process" in line
         assert "unicron down" in line
     assert [found.pid for found in living if not found.is_running()] == []
-    # Without a controller one is started to end what the killed one has left.
+    # No controller runs. So ``down`` starts one, and that ends the ranks and agents.
     done = subprocess.run(unicron(*words, "--yes"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [

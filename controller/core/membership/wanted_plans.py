@@ -13,7 +13,7 @@ from nodeagent.protocol.ids import NodeId
 
 
 def want_plan(turn: Turn, subject: str, seen: str) -> None:
-    """Have a plan made because of ``subject``, as soon as it can move what it has to."""
+    """Have a plan made for a change of ``subject``. ``seen`` is its reason, for people."""
     wanted = turn.state.wanted_plans
     wanted.seen[subject], wanted.since = seen, turn.at
 

@@ -1,4 +1,4 @@
-"""The one incident of a lost node, which absorbs what had been noticed about it."""
+"""The one incident of a lost node. Earlier reports about the node become part of it."""
 
 from controller.core.incidents.incident_log import (
     absorb,

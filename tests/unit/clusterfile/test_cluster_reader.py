@@ -1,4 +1,4 @@
-"""Cluster files: what a good one says, and every mistake of a broken one with its line and mend."""
+"""Cluster files: the values of a good one, and each mistake of a broken one with line and mend."""
 
 from pathlib import Path
 
