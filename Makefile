@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
-.PHONY: help install dev demo takeovers test thorough lint prose writers accuracy format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo takeovers test thorough lint prose writers accuracy pictures format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -69,6 +69,10 @@ writers: $(VENV)/.dev ## List the module that writes each record of the state (A
 
 accuracy: $(VENV)/.dev ## Accuracy of unicron classify on labelled texts and logs (ARGS="FILE.jsonl --healthy LOG...")
 	@$(BIN)/python tools/classify_accuracy.py $(ARGS)
+
+pictures: $(VENV)/.dev ## Make the README's pictures of the console from a cluster that runs for this
+	@.ci/install-sshd
+	@$(BIN)/python -m tools.console_pictures
 
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .

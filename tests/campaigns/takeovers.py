@@ -68,6 +68,7 @@ def _run(nodes: Playground, directory: Path, options: argparse.Namespace) -> int
             time.sleep(pause_s)
             command.end(signal.SIGKILL)
         sys.stdout.write(f"kill {number} after {pause_s:.2f} s: the same processes\n")
+        sys.stdout.flush()
     with controller_of(path, "--auto-heal", "--until-done") as command:
         assert command.process.wait(1800) == 0
     losses, expected = outcome_of(path), outcome_of(calm)
