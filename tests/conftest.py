@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.fakes.left_processes import pytest_runtest_call
+
+__all__ = ["pytest_runtest_call"]
+
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("repeatable")
