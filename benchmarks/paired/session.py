@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent
 from controller.fleet.bundle import build_bundle
+from controller.fleet.node_connection import SshLogins
 from controller.fleet.rendezvous_tables import RendezvousTables
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.messages import (
@@ -108,15 +109,8 @@ class Session:
 async def attached(node: NodeAddress) -> AsyncIterator[Session]:
     """Put an agent on ``node`` and hold a session with it inside the block."""
     async with (
-        asyncssh.connect(
-            node.host,
-            node.port,
-            username=node.user,
-            client_keys=[node.client_key],
-            known_hosts=asyncssh.import_known_hosts(node.known_hosts_line + "\n"),
-            agent_path=None,
-            config=None,
-        ) as connection,
+        SshLogins() as logins,
+        await logins.open(node) as connection,
         asyncio.TaskGroup() as group,
     ):
         await ensure_agent(connection, node, build_bundle())

@@ -9,9 +9,13 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+NO_CONFIG: Final = "none"
+"""Value of ``config`` and ``proxy_jump``: what the SSH configuration says does not count."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
+_HOST_KEY: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ AAAA[A-Za-z0-9+/=]*(?: .*)?")
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
 
 
@@ -38,6 +42,12 @@ def _is_word(text: str) -> str:
         raise ValueError(
             "must be text without spaces at its ends; leave the key out for the default"
         )
+    return text
+
+
+def _is_host_key(text: str) -> str:
+    if not _HOST_KEY.fullmatch(text):
+        raise ValueError("must be a public key, ssh-ed25519 AAAA..., or a fingerprint, SHA256:...")
     return text
 
 
@@ -103,23 +113,33 @@ class ClusterSection(Section):
 class SshSection(Section):
     """``[ssh]``: how nodes are reached. A group of nodes may have its own value for each key.
 
+    What is left out comes from the SSH configuration of the controller's user, as with ``ssh``.
+
     Attributes:
+        config: SSH configuration, or ``none``. Default: ``~/.ssh/config``, then
+            ``/etc/ssh/ssh_config``.
         user: User to log in as. Default: the user of the controller.
         port: Port of the SSH server. Default: 22.
-        identity: Private key to log in with. Default: ``~/.ssh/id_ed25519``.
-        known_hosts: File with the host keys. Default: ``~/.ssh/known_hosts``. A key that is not in
-            it is refused.
-        host_key: The host key itself, as in ``ssh-ed25519 AAAA...``; outweighs ``known_hosts``.
+        identity: Private key to log in with. Default: ``~/.ssh/id_ed25519``, ``id_ecdsa`` or
+            ``id_rsa``, else the keys of the ssh-agent.
+        proxy_jump: Jump hosts on the way, ``user@host:port``, with commas between several; or
+            ``none``.
+        known_hosts: File with the host keys. Default: ``~/.ssh/known_hosts`` and
+            ``/etc/ssh/ssh_known_hosts``. A key that is in no file is refused.
+        host_key: The host key itself, as in ``ssh-ed25519 AAAA...``, or its fingerprint
+            ``SHA256:...``; outweighs ``known_hosts``.
         python: Interpreter on the node that has torch and megatron-core. Default: ``python3``.
         state_dir: Directory on the node for the agent and its files. The names of the cluster and
             the node are added. Default: ``~/.unicron``.
     """
 
+    config: Word | None = None
     user: Word | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     identity: Word | None = None
+    proxy_jump: Word | None = None
     known_hosts: Word | None = None
-    host_key: Word | None = None
+    host_key: Annotated[Word, AfterValidator(_is_host_key)] | None = None
     python: Word | None = None
     state_dir: NodePath | None = None
 

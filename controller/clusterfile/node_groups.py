@@ -1,6 +1,5 @@
 """From the ``[[nodes]]`` tables to the nodes of the cluster, each with its address."""
 
-import getpass
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +7,12 @@ from typing import Final
 
 from controller.clusterfile.cluster_keys import NodesSection, SshSection, checked_node_name
 from controller.clusterfile.hostlist import HostlistError, expand
-from controller.fleet.address import NodeAddress
+from controller.clusterfile.ssh_config import SshConfig, SshConfigError
+from controller.fleet.address import NodeAddress, SshTarget
 from nodeagent.protocol.ids import NodeId
 
-_IDENTITY: Final = "~/.ssh/id_ed25519"
-_KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
 _STATE_DIR: Final = "~/.unicron"
 _PYTHON: Final = "python3"
-_PORT: Final = 22
 
 
 class GroupError(Exception):
@@ -71,27 +68,26 @@ def nodes_of(
             if key in group.model_fields_set
         }
     )
-    identity = _file(folder, login.identity or _IDENTITY)
-    known_hosts = "" if login.host_key else _file(folder, login.known_hosts or _KNOWN_HOSTS)
-    mistakes += _missing_files(identity, known_hosts)
+    ways: list[tuple[SshTarget, tuple[SshTarget, ...]]] = []
+    config = SshConfig(login, folder)
+    try:
+        ways = [config.way_to(group.host or name) for name in names]
+    except SshConfigError as error:
+        mistakes.append(GroupError(error.key, str(error)))
     yield from mistakes
     if mistakes:
         return
-    for number, name in enumerate(names):
+    for number, (name, (target, jumps)) in enumerate(zip(names, ways, strict=True)):
         yield ListedNode(
             NodeAddress(
                 node=NodeId(name),
-                host=group.host or name,
-                port=login.port or _PORT,
-                user=login.user or getpass.getuser(),
-                client_key=identity,
-                host_public_key=login.host_key or "",
+                ssh=target,
+                jumps=jumps,
                 # The node's name too: several nodes can share one home directory.
                 state_dir=f"{login.state_dir or _STATE_DIR}/{cluster}/{name}",
                 python=login.python or _PYTHON,
                 num_workers=group.gpus or group.workers or 0,
                 kernel_log=group.kernel_log or "",
-                known_hosts=known_hosts,
                 training_address=places[number] if places else "",
                 training_interface=group.training_interface or "",
             ),
@@ -133,16 +129,3 @@ def _why_no_name(name: str) -> str:
 def _unequal(num_places: int, num_names: int) -> GroupError:
     text = f"training_address: has {num_places} addresses for {num_names} hosts; give one for each"
     return GroupError("training_address", text)
-
-
-def _file(folder: Path, path: str) -> str:
-    return str(folder / Path(path).expanduser())
-
-
-def _missing_files(identity: str, known_hosts: str) -> Iterator[GroupError]:
-    if not Path(identity).is_file():
-        mend = "make a key with ssh-keygen, or name another"
-        yield GroupError("identity", f"identity: there is no file {identity}; {mend}")
-    if known_hosts and not Path(known_hosts).is_file():
-        mend = "fill it with ssh-keyscan, or give host_key"
-        yield GroupError("known_hosts", f"known_hosts: there is no file {known_hosts}; {mend}")

@@ -42,6 +42,7 @@ checkpoint_dir = "checkpoints"
 user = {user}
 identity = "{identity}"
 known_hosts = "{known_hosts}"
+config = "none"                         # no SSH configuration of yours
 python = {python}
 """
 
@@ -123,7 +124,7 @@ def write_cluster_file(directory: Path, tasks: Path | None, nodes: Sequence[Loca
     directory.mkdir(mode=0o700, exist_ok=True)
     shutil.copyfile(nodes[0].client_key_path, directory / _IDENTITY)
     (directory / _IDENTITY).chmod(0o600)
-    known_hosts = [node.address.known_hosts_line + "\n" for node in nodes]
+    known_hosts = [node.address.ssh.known_hosts_line for node in nodes]
     (directory / _KNOWN_HOSTS).write_text("".join(known_hosts))
     if tasks is None:
         (directory / _TASKS).write_bytes(DEMO_TASKS.read_bytes())

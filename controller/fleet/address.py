@@ -1,4 +1,4 @@
-"""The address of a node: its SSH server, the keys of both sides, and the paths on the node."""
+"""The address of a node: its SSH server, the way there, and the paths on the node."""
 
 import asyncio
 import socket
@@ -9,56 +9,90 @@ from pydantic import TypeAdapter
 
 from nodeagent.protocol.ids import NodeId
 
-_SSH_PORT: Final = 22
+SSH_PORT: Final = 22
 _HOME: Final = "~/"
 
 
 @dataclass(frozen=True, slots=True)
+class SshTarget:
+    """An SSH server, and the keys by which both sides prove their identity.
+
+    Attributes:
+        host: Name or address of the server.
+        port: Its port.
+        user: User to log in as.
+        client_key: Path of the private key to log in with; empty for the keys of the ssh-agent.
+        host_key: Pinned host key in OpenSSH format, or its fingerprint (``SHA256:...``). Any other
+            key is refused. Empty if a file of ``known_hosts`` has it.
+        known_hosts: Paths of known_hosts files, read at each connection. Files that are not there
+            know no host.
+        host_key_alias: Name of the server in known_hosts; empty if it is ``host``.
+    """
+
+    host: str
+    port: int
+    user: str
+    client_key: str = ""
+    host_key: str = ""
+    known_hosts: tuple[str, ...] = ()
+    host_key_alias: str = ""
+
+    @property
+    def place(self) -> str:
+        """Host and port, for people."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def name_in_known_hosts(self) -> str:
+        """The name that a known_hosts file has for it. It names no port if that is 22."""
+        if self.host_key_alias:
+            return self.host_key_alias
+        return self.host if self.port == SSH_PORT else f"[{self.host}]:{self.port}"
+
+    @property
+    def known_hosts_line(self) -> str:
+        """The pinned key as a line of a known_hosts file."""
+        return f"{self.name_in_known_hosts} {self.host_key.strip()}\n"
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """A node's SSH server, and the keys by which controller and node prove their identity.
+    """How a node is reached, and where Unicron's files are on it.
 
     Attributes:
         node: Name of the node in the cluster.
-        host: Name or address of its SSH server.
-        port: Port of its SSH server.
-        user: User to log in as.
-        client_key: Path of the private key to log in with.
-        host_public_key: Pinned host key in OpenSSH format. Any other key is refused. Empty if
-            ``known_hosts`` has it.
+        ssh: Its SSH server.
         state_dir: Directory on the node that belongs to Unicron: absolute, or below ``~/``, the
-            home of ``user`` there.
+            home of the user there.
         python: Interpreter on the node that has the packages the ranks need; it too may be below
             ``~/``.
         num_workers: Worker slots of the node.
         kernel_log: File on the node that its agent follows as the kernel log. If empty, the agent
             follows the kernel's own log.
-        known_hosts: Path of a known_hosts file, read at each connection.
+        jumps: Jump hosts on the way to it, the first one first. Each is reached through the one
+            before.
         training_address: Address or name of the node in the network of the ranks; empty if it is
-            ``host``.
+            the one that SSH uses.
         training_interface: Network interface of the ranks; empty to find it.
         has_template: False if all tasks are commands, so that no rank is forked from a template.
     """
 
     node: NodeId
-    host: str
-    port: int
-    user: str
-    client_key: str
-    host_public_key: str
+    ssh: SshTarget
     state_dir: str
     python: str
     num_workers: int
     kernel_log: str = ""
-    known_hosts: str = ""
+    jumps: tuple[SshTarget, ...] = ()
     training_address: str = ""
     training_interface: str = ""
     has_template: bool = True
 
     @property
-    def known_hosts_line(self) -> str:
-        """The pinned key as a line of a known_hosts file. Such a line names no port if it is 22."""
-        host = self.host if self.port == _SSH_PORT else f"[{self.host}]:{self.port}"
-        return f"{host} {self.host_public_key.strip()}"
+    def way(self) -> str:
+        """Where it is reached, for people: ``10.0.0.7:22 through bastion:22``."""
+        hops = ", ".join(jump.place for jump in self.jumps)
+        return f"{self.ssh.place} through {hops}" if hops else self.ssh.place
 
     @property
     def agent_socket(self) -> str:

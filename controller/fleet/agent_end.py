@@ -7,11 +7,11 @@ from typing import Final
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import home_of, shell_line
 from controller.fleet.errors import LinkError, TemporaryLinkError, translated
-from controller.fleet.node_connection import open_connection
+from controller.fleet.host_keys import AcceptedKeys
+from controller.fleet.node_connection import SshLogins
 from nodeagent.protocol.ids import NodeId
 
 _END_LIMIT_S: Final = 40.0
-_MOST_HANDSHAKES: Final = 64
 _SCRIPT: Final = """\
 for code in "$1"/agent/*/; do
   if [ -e "$code/__main__.py" ]; then exec "$2" "$code" stop --state-dir "$1" --kill-ranks; fi
@@ -20,35 +20,35 @@ done
 """Any version of the agent's code can end the agent: it asks over the agent's socket."""
 
 
-async def end_agents(addresses: Sequence[NodeAddress]) -> AsyncIterator[tuple[NodeId, str]]:
+async def end_agents(
+    addresses: Sequence[NodeAddress], accepted: AcceptedKeys | None = None
+) -> AsyncIterator[tuple[NodeId, str]]:
     """End the agents of all nodes at once; yield each node with the reason if it did not work."""
-    handshakes = asyncio.Semaphore(_MOST_HANDSHAKES)
+    logins = SshLogins(accepted)
     outcomes: asyncio.Queue[tuple[NodeId, str]] = asyncio.Queue()
 
     async def end(address: NodeAddress) -> None:
         try:
-            await _end_agent(address, handshakes)
+            await _end_agent(address, logins)
         except LinkError as error:
             outcomes.put_nowait((address.node, str(error)))
         else:
             outcomes.put_nowait((address.node, ""))
 
-    async with asyncio.TaskGroup() as group:
+    async with logins, asyncio.TaskGroup() as group:
         for address in addresses:
             group.create_task(end(address))
         for _ in addresses:
             yield await outcomes.get()
 
 
-async def _end_agent(address: NodeAddress, handshakes: asyncio.Semaphore) -> None:
+async def _end_agent(address: NodeAddress, logins: SshLogins) -> None:
     """End one agent; do nothing if there is none.
 
     Raises:
         LinkError: The node can't be reached, or something there does not end.
     """
-    with translated(f"connecting to {address.node} at {address.host}:{address.port}"):
-        connection = await open_connection(address, handshakes)
-    async with connection:
+    async with await logins.open(address) as connection:
         if not address.is_absolute:
             address = address.at_home(await home_of(connection, address.node))
         line = shell_line(["sh", "-c", _SCRIPT, "sh", address.state_dir, address.python])

@@ -1,11 +1,11 @@
 """What all links of a fleet share: the agent's code, who the controller is, and who listens."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
 from controller.core.events import EventBody
 from controller.fleet.bundle import Bundle
+from controller.fleet.node_connection import SshLogins
 from controller.loop_clock import LoopClock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.rendezvous import StoreCall
@@ -46,12 +46,11 @@ class LinkContext:
         identity: The controller, as agents know it.
         listener: Gets events, rendezvous calls and notes.
         clock: The clock of the run.
-        handshakes: Limits how many SSH handshakes are under way. Each takes milliseconds of one
-            core, so more at once would only let all of them run into their time limit.
+        logins: Opens SSH connections.
     """
 
     bundle: Bundle
     identity: Identity
     listener: Listener
     clock: LoopClock
-    handshakes: asyncio.Semaphore
+    logins: SshLogins

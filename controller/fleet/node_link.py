@@ -32,7 +32,7 @@ from controller.fleet.errors import (
     translated,
 )
 from controller.fleet.link_context import LinkContext
-from controller.fleet.node_connection import CONNECT_LIMIT_S, open_connection
+from controller.fleet.node_connection import CONNECT_LIMIT_S
 from controller.fleet.open_commands import OpenCommands, Subject
 from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.messages import (
@@ -74,7 +74,7 @@ class NodeLink:
         self._identity = context.identity
         self._listener = listener = context.listener
         self._clock = context.clock
-        self._handshakes = context.handshakes
+        self._logins = context.logins
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._commands = OpenCommands(address.node, listener.post)
         self._last_seq = last_seq
@@ -95,11 +95,11 @@ class NodeLink:
         """Keep the node in contact until cancelled."""
         backoff_s, last_note = _FIRST_BACKOFF_S, ""
         while True:
-            level, reason = logging.INFO, ""
+            level, reason, least_s = logging.INFO, "", 0.0
             try:
                 await self._connect_and_serve()
             except LinkError as error:
-                reason = str(error)
+                reason, least_s = str(error), error.retry_after_s
                 is_silent = isinstance(error.__cause__, TimeoutError)
                 contact_until = self._last_message_at if is_silent else self._clock.now()
                 was_attached = self._end_session(reason, contact_until)
@@ -114,7 +114,7 @@ class NodeLink:
                     else:
                         self._listener.note(self.address.node, reason)
                     last_note = reason
-            delay_s = backoff_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            delay_s = max(backoff_s, least_s) * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             text = "connection ended, retry follows: node=%s reason=%s delay_s=%.2f"
             _LOG.log(level, text, self.address.node, reason, delay_s)
             await asyncio.sleep(delay_s)
@@ -126,9 +126,8 @@ class NodeLink:
             LinkError: Always, in the end.
         """
         address = self.address
-        with translated(f"connecting to {address.node} at {address.host}:{address.port}"):
-            connection = await open_connection(address, self._handshakes)
-        _LOG.info("connected: node=%s host=%s port=%d", address.node, address.host, address.port)
+        connection = await self._logins.open(address)
+        _LOG.info("connected: node=%s at=%s", address.node, address.way)
         try:
             if not address.is_absolute:
                 self.address = address.at_home(await home_of(connection, address.node))

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -13,6 +13,7 @@ from controller.core.instructions import ProbeNode
 from controller.fleet.address import NodeAddress, decode_address
 from controller.fleet.bundle import build_bundle
 from controller.fleet.link_context import Identity, LinkContext, Listener
+from controller.fleet.node_connection import SshLogins
 from controller.fleet.node_link import NodeLink, RankCommand
 from controller.fleet.open_commands import ProbeSubject, RankSubject, Subject
 from controller.fleet.rendezvous_tables import RendezvousTables
@@ -29,8 +30,6 @@ from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
 _PROBE_LIMIT_S: Final = 0.8
 _EXPIRY_INTERVAL_S: Final = 1.0
-_MOST_HANDSHAKES: Final = 64
-"""SSH handshakes that are under way at once."""
 _NOWHERE: Final = NodeId("")
 """Origin of the calls of a former controller. Ranks without an answer repeat their calls."""
 
@@ -52,14 +51,14 @@ class SshFleet(Fleet, Listener):
 
     def __init__(
         self,
-        addresses: Sequence[NodeAddress],
         identity: Identity,
         listener: FleetListener,
         clock: LoopClock,
         keeper: CallKeeper,
         last_seqs: Mapping[NodeId, int] | None = None,
+        logins: SshLogins | None = None,
     ) -> None:
-        """Make the links. Reports up to a node's number in ``last_seqs`` are not taken again."""
+        """Reports up to a node's number in ``last_seqs`` are not taken again."""
         self._listener = listener
         self._clock = clock
         self._tables: RendezvousTables[NodeId] = RendezvousTables()
@@ -67,18 +66,16 @@ class SshFleet(Fleet, Listener):
         for call in keeper.read():
             self._tables.call(_NOWHERE, call, clock.now())
         self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
-        handshakes = asyncio.Semaphore(_MOST_HANDSHAKES)
-        self._context = LinkContext(build_bundle(), identity, self, clock, handshakes)
+        self._logins = logins or SshLogins()
+        self._context = LinkContext(build_bundle(), identity, self, clock, self._logins)
         self._last_seqs = dict(last_seqs or {})
         self._links: dict[NodeId, NodeLink] = {}
         self._services: dict[NodeId, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        for address in addresses:
-            self._add_link(address)
 
     async def run(self) -> None:
         """Keep every node in contact until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with self._logins, asyncio.TaskGroup() as group:
             self._group = group
             for name, link in self._links.items():
                 self._services[name] = group.create_task(link.run())
@@ -92,7 +89,7 @@ class SshFleet(Fleet, Listener):
             if replace(known, has_template=address.has_template) == address:
                 return
             self.disconnect(node)
-        self._add_link(address)
+        self.add(address)
 
     @override
     def disconnect(self, node: NodeId) -> None:
@@ -104,7 +101,8 @@ class SshFleet(Fleet, Listener):
             service.cancel()
         link.close()
 
-    def _add_link(self, address: NodeAddress) -> None:
+    def add(self, address: NodeAddress) -> None:
+        """Have a link to a node from now on. There is none yet."""
         last_seq = self._last_seqs.get(address.node, 0)
         self._links[address.node] = link = NodeLink(address, self._context, last_seq)
         if self._group is not None:
@@ -172,8 +170,8 @@ class SshFleet(Fleet, Listener):
         for peer in instruction.by:
             command = messages.ProbePeerCommand(
                 command_id=next(self._command_ids),
-                host=target.host,
-                port=target.port,
+                host=target.ssh.host,
+                port=target.ssh.port,
                 timeout_s=_PROBE_LIMIT_S,
             )
             self._command(peer, command, ProbeSubject(instruction.node))

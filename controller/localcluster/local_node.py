@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from controller.fleet.address import NodeAddress
+from controller.fleet.address import NodeAddress, SshTarget
 from controller.localcluster.cluster_errors import LocalClusterError
 from nodeagent.protocol.ids import NodeId
 
@@ -64,11 +64,13 @@ class LocalNode:
         """The node's address, for a controller of this installation."""
         return NodeAddress(
             node=self.node,
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            client_key=str(self.client_key_path),
-            host_public_key=self.host_public_key,
+            ssh=SshTarget(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                client_key=str(self.client_key_path),
+                host_key=self.host_public_key,
+            ),
             state_dir=str(self.state_dir),
             python=sys.executable,
             num_workers=self.num_workers,

@@ -27,6 +27,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import NodeCondition
 from controller.fleet.address import NodeAddress, decode_address
 from controller.fleet.link_context import Identity
+from controller.fleet.node_connection import SshLogins
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher
@@ -101,7 +102,6 @@ class Controller:
             if started.term == 1:
                 self._rendezvous_files.clear()
             self.fleet = SshFleet(
-                _addresses(machine.state),
                 Identity(
                     started.run_id,
                     started.term,
@@ -111,7 +111,10 @@ class Controller:
                 self._clock,
                 self._rendezvous_files,
                 replayed.last_seqs,
+                SshLogins(config.accepted_keys),
             )
+            for address in _addresses(machine.state):
+                self.fleet.add(address)
             directory = config.tables or journal.parent / "profiles"
             self._tables = MeasuredTables(directory, self._spec_of, note)
             for task, generation in replayed.ended.items():

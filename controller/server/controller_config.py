@@ -8,6 +8,7 @@ from controller.core.membership.file_changes import WantedCluster
 from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec, TaskSpec
 from controller.fleet.address import NodeAddress, encode_address
+from controller.fleet.host_keys import AcceptedKeys
 from controller.server.rank_launches import Backend, TaskProgram, encode_program
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -34,6 +35,7 @@ class ControllerConfig:
     tables: Path | None = None
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
     backend: Backend = "gloo"
+    accepted_keys: AcceptedKeys | None = None
 
     def wanted(self) -> WantedCluster:
         """Return nodes, tasks and policy as the core knows them."""
@@ -51,7 +53,7 @@ class ControllerConfig:
         return [
             NodeSpec(
                 address.node,
-                f"{address.host}:{address.port}",
+                address.ssh.place,
                 address.num_workers,
                 self.failure_domains.get(address.node, ""),
                 address.training_address,

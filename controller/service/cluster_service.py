@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from controller.core.instructions import Level
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
+from controller.fleet.host_keys import AcceptedKeys
 from controller.server.cluster_config import cluster_config
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
@@ -22,6 +24,7 @@ from controller.store.journal import JournalError
 from controller.store.run_file import set_run_aside
 
 EVENT_LOG_NAME: Final = "events.jsonl"
+_KNOWN_HOSTS: Final = "known_hosts"
 _SOURCE: Final = "unicron"
 _ITERATION_PAUSE_S: Final = 10.0
 """Iterations of a task are printed at most once in this time."""
@@ -35,6 +38,7 @@ class ClusterService:
         event_log: Where to append every event; None for a file in the run directory.
         is_until_done: Whether to end when every task has finished.
         is_to_end: Whether to bring the cluster down, as soon as the controller runs.
+        accepts_new: Whether to accept the host keys of nodes that no known_hosts file knows.
 
     Attributes:
         is_down: Whether the cluster was brought down, on all nodes that are not lost.
@@ -52,6 +56,7 @@ class ClusterService:
         *,
         is_until_done: bool = False,
         is_to_end: bool = False,
+        accepts_new: bool = False,
     ) -> None:
         self.is_down = False
         self._is_to_end = is_to_end
@@ -62,10 +67,11 @@ class ClusterService:
         self._end_reason = ""
         _make_private(cluster.run_dir)
         totals = {task.name: task.num_iterations for task in cluster.tasks}
+        self._keys = AcceptedKeys(cluster.run_dir / _KNOWN_HOSTS, accepts_new, self._announce_key)
         self._progress = ProgressBars(totals, self._stamp, _ITERATION_PAUSE_S)
         self._server = ControllerServer(
             cluster.name,
-            cluster_config(cluster, cluster.policy),
+            replace(cluster_config(cluster, cluster.policy), accepted_keys=self._keys),
             ServerPlaces(
                 cluster.run_dir,
                 cluster.socket,
@@ -143,7 +149,8 @@ class ClusterService:
         ):
             await self._server.next_change()
         has_failed = False
-        async for node, failure in end_agents([each.address for each in self._cluster.nodes]):
+        addresses = [each.address for each in self._cluster.nodes]
+        async for node, failure in end_agents(addresses, self._keys):
             text = "its agent has ended"
             level: Level = "info"
             if failure and node in lost:
@@ -166,6 +173,9 @@ class ClusterService:
             self._say(
                 f"training continues; the next controller takes over: unicron run {self._cluster.path}"
             )
+
+    def _announce_key(self, text: str) -> None:
+        self._server.note(_SOURCE, text, "warning")
 
     def _say(self, text: str) -> None:
         self._progress.show(self._clock.now(), _SOURCE, text)

@@ -62,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="apply plans without an operator's approval, whatever the file says",
     )
     parser.add_argument(
+        "--accept-new",
+        action="store_true",
+        help="accept the host key of a node that no known_hosts file knows, write it into"
+        " known_hosts of the run_dir, and print its fingerprint",
+    )
+    parser.add_argument(
         "--until-done", action="store_true", help="end when every task has finished"
     )
     parser.add_argument(
@@ -106,7 +112,10 @@ def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:
     try:
         with logging_to(log_options(arguments)):
             service = ClusterService(
-                cluster, arguments.event_log, is_until_done=arguments.until_done
+                cluster,
+                arguments.event_log,
+                is_until_done=arguments.until_done,
+                accepts_new=arguments.accept_new,
             )
             asyncio.run(service.run())
     except STARTING_ERRORS as error:
@@ -150,8 +159,8 @@ def _print(cluster: Cluster, *, is_json: bool) -> None:
         [
             (
                 node.address.node,
-                f"{node.address.host}:{node.address.port}",
-                node.address.user,
+                node.address.way,
+                node.address.ssh.user,
                 str(node.address.num_workers),
                 node.failure_domain,
                 ", ".join(f"{key}={value}" for key, value in node.labels.items()),
@@ -191,9 +200,9 @@ def _as_json(cluster: Cluster, kind: str) -> dict[str, object]:
         "nodes": [
             {
                 "name": node.address.node,
-                "host": node.address.host,
-                "port": node.address.port,
-                "user": node.address.user,
+                "host": node.address.ssh.host,
+                "port": node.address.ssh.port,
+                "user": node.address.ssh.user,
                 kind: node.address.num_workers,
                 "failure_domain": node.failure_domain,
                 "labels": node.labels,

@@ -16,12 +16,16 @@ from tests.fakes.polling import wait_until
 
 def output_of(address: NodeAddress, command: str) -> str | None:
     """Return what a command prints on a node, reached by OpenSSH's own client; None if it fails."""
-    options = [f"UserKnownHostsFile={address.known_hosts}", "BatchMode=yes", "ConnectTimeout=5"]
+    options = [
+        f"UserKnownHostsFile={' '.join(address.ssh.known_hosts)}",
+        "BatchMode=yes",
+        "ConnectTimeout=5",
+    ]
     done = subprocess.run(
         [
-            "ssh", "-F", "none", "-i", address.client_key, "-p", str(address.port),
+            "ssh", "-F", "none", "-i", address.ssh.client_key, "-p", str(address.ssh.port),
             *(word for option in options for word in ("-o", option)),
-            f"{address.user}@{address.host}", command,
+            f"{address.ssh.user}@{address.ssh.host}", command,
         ],
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from controller.clock import Clock, SystemClock
 from controller.core.events import EventBody, Observed
 from controller.fleet.address import NodeAddress
 from controller.fleet.link_context import Identity
+from controller.fleet.node_connection import SshLogins
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.localcluster.local_node import LocalNode
 from controller.loop_clock import LoopClock
@@ -132,12 +133,15 @@ async def running_fleet(
     run_id: str = "run-1",
     term: int = 1,
     clock: Clock | None = None,
+    logins: SshLogins | None = None,
 ) -> AsyncIterator[SshFleet]:
     """Run a fleet for the length of the block."""
     with TemporaryDirectory() as directory:
         keeper = RendezvousFiles(Path(directory), lambda _task, text: pytest.fail(text))
         loop_clock = LoopClock(clock or SystemClock())
-        fleet = SshFleet(list(addresses), Identity(run_id, term), recorder, loop_clock, keeper)
+        fleet = SshFleet(Identity(run_id, term), recorder, loop_clock, keeper, logins=logins)
+        for address in addresses:
+            fleet.add(address)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop_clock.run()), group.create_task(fleet.run())]
             try:

@@ -25,7 +25,7 @@ from controller.core.events import (
     StopCarriedOut,
 )
 from controller.core.instructions import ProbeNode
-from controller.fleet import node_links
+from controller.fleet import node_connection
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import build_bundle
 from controller.fleet.node_links import SshFleet
@@ -192,20 +192,20 @@ async def test_what_keeps_a_node_out_is_said_in_one_line(
     new_key().write_private_key(stranger)
     damaged.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n?\n")
     file.touch()
-    at, version = f"at 127.0.0.1:{address.port}", f"agent/{VERSION}"
+    at, version = f"at 127.0.0.1:{address.ssh.port}", f"agent/{VERSION}"
     long = tmp_path / ("x" * 100)
     spoilt: dict[NodeId, tuple[dict[str, Any], str]] = {
         NodeId("impostor"): (
-            {"host_public_key": new_key().export_public_key().decode()},
-            f"connecting to impostor {at}: host key is not the pinned one: ",
+            {"host_key": new_key().export_public_key().decode()},
+            f"connecting to impostor {at}: the host key is SHA256:",
         ),
         NodeId("stranger"): (
             {"client_key": str(stranger)},
-            f"connecting to stranger {at}: the login key is refused: ",
+            f"connecting to stranger {at}: the login as {address.ssh.user} with {stranger} is refused: ",
         ),
         NodeId("nobody"): (
             {"user": "nobody"},
-            f"connecting to nobody {at}: the login key is refused: ",
+            f"connecting to nobody {at}: the login as nobody with {address.ssh.client_key} is refused: ",
         ),
         NodeId("damaged"): (
             {"client_key": str(damaged)},
@@ -228,7 +228,12 @@ async def test_what_keeps_a_node_out_is_said_in_one_line(
             f"starting the agent on too-long: exit status 1: nodeagent: state directory {long} is too",
         ),
     }
-    addresses = [replace(address, node=node, **change) for node, (change, _) in spoilt.items()]
+    addresses = [
+        replace(address, node=node, **change)
+        if change.keys() <= {"python", "state_dir"}
+        else replace(address, node=node, ssh=replace(address.ssh, **change))
+        for node, (change, _) in spoilt.items()
+    ]
     async with running_fleet(addresses, recorder):
         await recorder.noted(len(spoilt))
     notes = dict(recorder.notes)
@@ -293,7 +298,7 @@ async def test_a_killed_agent_is_replaced_and_reports_go_on_where_they_were(
 async def test_a_lost_node_is_noted_once_and_again_only_after_it_was_back(
     cluster: LocalCluster, address: NodeAddress, recorder: FleetRecorder
 ) -> None:
-    refused = f"connecting to n1 at 127.0.0.1:{address.port}: connection refused"
+    refused = f"connecting to n1 at 127.0.0.1:{address.ssh.port}: connection refused"
     clock = CountingClock()
     async with running_fleet([address], recorder, clock=clock):
         before = await recorder.event(NodeAttached)
@@ -337,15 +342,14 @@ async def test_of_many_nodes_few_are_in_a_handshake_at_once_and_silent_ones_take
     cluster: LocalCluster, recorder: FleetRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that takes no connection may last the whole limit; a living one goes before it."""
-    monkeypatch.setattr(node_links, "_MOST_HANDSHAKES", 1)
+    monkeypatch.setattr(node_connection, "_MOST_HANDSHAKES", 1)
+    first = without_template(cluster.nodes[0])
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         taken = [socket.create_connection(full.getsockname()) for _ in range(1)]
         silent = [
-            replace(
-                without_template(cluster.nodes[0]), node=NodeId(f"s{i}"), port=full.getsockname()[1]
-            )
+            replace(first, node=NodeId(f"s{i}"), ssh=replace(first.ssh, port=full.getsockname()[1]))
             for i in range(3)
         ]
         addresses = [*silent, *map(without_template, cluster.nodes)]

@@ -28,7 +28,7 @@ async def log_in(node: LocalNode) -> asyncssh.SSHClientConnection:
         node.port,
         username=node.user,
         client_keys=[str(node.client_key_path)],
-        known_hosts=asyncssh.import_known_hosts(node.address.known_hosts_line + "\n"),
+        known_hosts=asyncssh.import_known_hosts(node.address.ssh.known_hosts_line),
         preferred_auth=["publickey"],
         agent_path=None,
         config=None,

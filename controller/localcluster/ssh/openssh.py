@@ -69,9 +69,10 @@ class OpenSsh(SshServer):
     @override
     def configure(self, node: LocalNode, credentials: Credentials) -> ServerCommand:
         config = credentials.directory / "sshd_config"
-        # sshd takes the first value of a key.
-        own = "".join(f"{line}\n" for line in self._own_lines)
-        config.write_text(own + render_config(node, credentials, self._version))
+        # sshd takes the first value of a key, but the last one of MaxStartups.
+        lines = [*self._own_lines, *render_config(node, credentials, self._version).splitlines()]
+        lines += [line for line in self._own_lines if line.lower().startswith("maxstartups")]
+        config.write_text("".join(f"{line}\n" for line in lines))
         self._check(config)
         return ServerCommand(
             argv=[self.program, "-D", "-e", "-f", str(config)],

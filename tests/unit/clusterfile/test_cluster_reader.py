@@ -82,13 +82,14 @@ def test_a_file_says_which_nodes_train_what(folder: Path) -> None:
     names = [node.address.node for node in cluster.nodes]
     assert names == ["gpu-001", "gpu-002", "gpu-003", "late-1"]
     first, last = cluster.nodes[0], cluster.nodes[-1]
-    assert (first.address.host, first.address.port, first.address.user) == ("gpu-001", 22, "train")
+    ssh = first.address.ssh
+    assert (ssh.host, ssh.port, ssh.user) == ("gpu-001", 22, "train")
     assert first.address.num_workers == 8
     assert first.address.state_dir == "~/.unicron/llm-a/gpu-001"
-    assert first.address.client_key == str(folder / ".ssh" / "id_ed25519")
-    assert first.address.known_hosts == str(folder / ".ssh" / "known_hosts")
+    assert ssh.client_key == str(folder / ".ssh" / "id_ed25519")
+    assert ssh.known_hosts[0] == str(folder / ".ssh" / "known_hosts")
     assert (first.failure_domain, first.labels) == ("rack-1", {"row": "4"})
-    assert (last.address.host, last.address.port) == ("10.0.0.99", 2222)
+    assert (last.address.ssh.host, last.address.ssh.port) == ("10.0.0.99", 2222)
     assert last.address.training_address == "10.1.0.99"
     assert cluster.has_gpus
     assert cluster.policy == Policy(restarts=5)
@@ -100,7 +101,9 @@ def test_the_state_home_of_the_user_counts(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
     assert loaded(folder).run_dir == Path("/var/state/unicron/llm-a")
     monkeypatch.setenv("HOME", "/home/op")
-    text = GOOD.replace("[ssh]", f'[ssh]\nidentity = "{folder}/.ssh/id_ed25519"\nhost_key = "k"')
+    text = GOOD.replace(
+        "[ssh]", f'[ssh]\nidentity = "{folder}/.ssh/id_ed25519"\nhost_key = "ssh-ed25519 AAAA"'
+    )
     for value in ("relative", ""):  # the specification says to ignore a relative path
         monkeypatch.setenv("XDG_STATE_HOME", value)
         assert loaded(folder, text).run_dir == Path("/home/op/.local/state/unicron/llm-a")
@@ -109,7 +112,7 @@ def test_the_state_home_of_the_user_counts(folder: Path, monkeypatch: pytest.Mon
 def test_a_group_may_differ_from_the_defaults(folder: Path) -> None:
     text = GOOD.replace("gpus = 4\n", 'gpus = 4\nuser = "root"\nstate_dir = "/srv/unicron/"\n')
     last = loaded(folder, text).nodes[-1].address
-    assert (last.user, last.python) == ("root", "/opt/bin/python")
+    assert (last.ssh.user, last.python) == ("root", "/opt/bin/python")
     assert last.state_dir == "/srv/unicron/llm-a/late-1"
 
 
@@ -148,8 +151,8 @@ BROKEN = {
     "unknown key": ("user =", "usr =", [f"{C}6: ssh: unknown key usr; did you mean 'user'?"]),
     "unknown key like no other": (
         'user = "train"', 'user = "train"\nzzz = 1',
-        [(f"{C}7: ssh: unknown key zzz; known: host_key, identity, known_hosts, port, python,"
-         " state_dir, user")],
+        [(f"{C}7: ssh: unknown key zzz; known: config, host_key, identity, known_hosts, port,"
+         " proxy_jump, python, state_dir, user")],
     ),
     "unknown section": ("[policy]", "[polcy]", [f"{C}19: unknown section 'polcy'; did you mean 'policy'?"]),
     "unknown key of a group": (

@@ -5,7 +5,8 @@ from dataclasses import replace
 import asyncssh
 import pytest
 
-from controller.fleet.address import NodeAddress
+from controller.fleet.address import NodeAddress, SshTarget
+from controller.fleet.host_keys import HostKeyCheck
 from nodeagent.protocol.ids import NodeId
 
 KEY = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
@@ -14,11 +15,7 @@ KEY = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
 def address(host: str, port: int) -> NodeAddress:
     return NodeAddress(
         node=NodeId("n1"),
-        host=host,
-        port=port,
-        user="op",
-        client_key="/key",
-        host_public_key=KEY,
+        ssh=SshTarget(host, port, "op", "/key", KEY),
         state_dir="/var/lib/unicron",
         python="/usr/bin/python3",
         num_workers=8,
@@ -37,9 +34,7 @@ def keys_of(hosts: asyncssh.SSHKnownHosts, host: str, ip: str, port: int | None)
 )
 @pytest.mark.parametrize("port", [22, 2222])
 def test_the_pinned_key_is_found_and_only_for_its_node(host: str, ip: str, port: int) -> None:
-    line = address(host, port).known_hosts_line
-    assert "\n" not in line
-    hosts = asyncssh.import_known_hosts(f"{line}\n")
+    hosts = HostKeyCheck(address(host, port).ssh, None).known_hosts
     # As a connection asks: without the port where it is the default one.
     asked = None if port == 22 else port
     assert keys_of(hosts, host, ip, asked) == {KEY.encode()}
@@ -47,7 +42,7 @@ def test_the_pinned_key_is_found_and_only_for_its_node(host: str, ip: str, port:
 
 
 def test_a_key_of_another_port_is_not_the_nodes() -> None:
-    hosts = asyncssh.import_known_hosts(address("10.0.0.1", 2222).known_hosts_line)
+    hosts = HostKeyCheck(address("10.0.0.1", 2222).ssh, None).known_hosts
     assert not keys_of(hosts, "10.0.0.1", "10.0.0.1", 2223)
 
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from controller.clock import SystemClock
 from controller.core.rules.policy import Policy
-from controller.fleet.address import NodeAddress
+from controller.fleet.address import NodeAddress, SshTarget
 from controller.ports import DrillGround, Publisher
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
@@ -23,7 +23,7 @@ N1, N2 = NodeId("n1"), NodeId("n2")
 
 def address(node: NodeId) -> NodeAddress:
     return NodeAddress(
-        node, "127.0.0.1", 22, "op", "key", "ssh-ed25519 AAAA", "/tmp/x", "python", 2
+        node, SshTarget("127.0.0.1", 22, "op", "key", "ssh-ed25519 AAAA"), "/tmp/x", "python", 2
     )
 
 

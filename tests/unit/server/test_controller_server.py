@@ -16,7 +16,7 @@ from controller.clock import SystemClock
 from controller.core.events import DrillRequested, PlanRequested
 from controller.core.instructions import Announce, AnswerRequest, CarryOutDrill
 from controller.core.rules.policy import Policy
-from controller.fleet.address import NodeAddress
+from controller.fleet.address import NodeAddress, SshTarget
 from controller.ports import DrillGround
 from controller.server.announcements import AnnouncementObserver
 from controller.server.controller_config import ControllerConfig
@@ -28,7 +28,11 @@ from tests.fakes.log_lines import log_entries
 N1 = NodeId("n1")
 LIMIT_S = 20.0
 CONFIG = ControllerConfig(
-    [NodeAddress(N1, "127.0.0.1", 1, "op", "key", "ssh-ed25519 AAAA", "/tmp/x", "python", 2)],
+    [
+        NodeAddress(
+            N1, SshTarget("127.0.0.1", 1, "op", "key", "ssh-ed25519 AAAA"), "/tmp/x", "python", 2
+        )
+    ],
     [],
     {},
     Policy(),
