@@ -244,7 +244,9 @@ async def test_new_hosts_are_accepted_once_and_hold_from_then_on(
     strict = AcceptedKeys(file)
     assert "no known_hosts file has" in str(await failure(address, strict))
     assert not file.exists()
-    assert await name_of(address, AcceptedKeys(file, accepts_new=True, announce=told.append)) == "here"
+    assert (
+        await name_of(address, AcceptedKeys(file, accepts_new=True, announce=told.append)) == "here"
+    )
     assert told == [f"accepts the host key {fingerprint} of {ssh.place}"]
     assert file.stat().st_mode & 0o777 == 0o600
     assert await name_of(address, strict) == "here"
