@@ -17,10 +17,12 @@ from controller.core.events import (
 from controller.core.lifecycle.cluster_members import put_task
 from controller.core.machine import Machine
 from controller.core.membership.file_changes import changes
+from controller.core.rules.placement import Worker
 from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
-from nodeagent.protocol.ids import NodeId, TaskId
+from controller.core.state.task_records import LeavingRanks
+from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from tests.fakes.clusters import demo_machine, table, wanted_of
 from tests.fakes.world import World
 from tests.fakes.world_queries import all_run
@@ -58,6 +60,10 @@ def condition(world: World, name: NodeId) -> NodeCondition:
     return world.machine.state.nodes[name].contact.condition
 
 
+def is_leaving(world: World, name: NodeId) -> bool:
+    return world.machine.state.nodes[name].membership.is_leaving
+
+
 def leave(world: World, name: NodeId) -> None:
     post(world, NodeRemoved(name))
     world.run_until(lambda: condition(world, name) is NodeCondition.REMOVED)
@@ -81,12 +87,12 @@ def test_a_node_that_is_wanted_again_before_it_has_left_stays() -> None:
     world = running(demo_machine(is_auto_heal=False))
     wanted = wanted_of(world.machine)
     post(world, NodeRemoved(N1))
+    assert is_leaving(world, N1)
     node = world.machine.state.nodes[N1]
-    assert node.membership.is_leaving
     found = list(changes(wanted, world.machine.state, world.machine.policy))
     assert found == [NodeAdded(node.spec)]
     post(world, *found)
-    assert not node.membership.is_leaving
+    assert not is_leaving(world, N1)
     world.run(world.now + 30.0)
     assert condition(world, N1) is NodeCondition.HEALTHY
 
@@ -94,7 +100,7 @@ def test_a_node_that_is_wanted_again_before_it_has_left_stays() -> None:
 def test_what_a_removed_node_still_sends_changes_nothing(world: World) -> None:
     leave(world, N1)
     node = world.machine.state.nodes[N1]
-    world.post(NodeAttached(N1, "agent-x", 7, ()))
+    world.post(NodeAttached(N1, AgentId("agent-x"), 7, ()))
     world.post(HeartbeatReceived(N1, 4711, (), sent_wall_s=1.0, received_wall_s=1.0))
     assert condition(world, N1) is NodeCondition.REMOVED
     assert node.contact.agent_id != "agent-x"
@@ -120,8 +126,7 @@ def test_a_weight_counts_at_once_although_the_program_waits(world: World) -> Non
 
 def test_a_task_of_a_former_name_counts_its_generations_on(world: World) -> None:
     former = task_of(world, A)
-    former.leaving = former.living_ranks
-    assert former.leaving
+    former.leaving = LeavingRanks({(Generation(1), 0): Worker(N1, 0)})
     new = put_task(world.machine.state, former.spec)
     assert new.generation == former.generation + 1
     assert new.leaving == former.leaving, "its processes may still be ending"
