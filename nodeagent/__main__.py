@@ -2,7 +2,11 @@
 
 import sys
 
-from nodeagent.cli import main
+from nodeagent import bridge
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["bridge"]:
+        sys.exit(bridge.main(sys.argv[2:]))
+    from nodeagent.cli import main
+
     sys.exit(main())

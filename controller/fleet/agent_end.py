@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import home_of, shell_line
+from controller.fleet.bootstrap import home_of, in_free_session, shell_line
 from controller.fleet.errors import LinkError, TemporaryLinkError, translated
 from controller.fleet.host_keys import AcceptedKeys
 from controller.fleet.node_connection import SshLogins
@@ -53,7 +53,7 @@ async def _end_agent(address: NodeAddress, logins: SshLogins) -> None:
             address = address.at_home(await home_of(connection, address.node))
         line = shell_line(["sh", "-c", _SCRIPT, "sh", address.state_dir, address.python])
         with translated(f"ending the agent on {address.node}"):
-            done = await connection.run(line, timeout=_END_LIMIT_S)
+            done = await in_free_session(lambda: connection.run(line, timeout=_END_LIMIT_S))
         if done.exit_status != 0:
             words = str(done.stderr or "").strip().splitlines()
             raise TemporaryLinkError(

@@ -8,24 +8,45 @@ import asyncio
 import json
 import logging
 import shlex
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 import asyncssh
 
 from controller.fleet.address import NodeAddress
 from controller.fleet.bundle import Bundle
 from controller.fleet.errors import PermanentLinkError, TemporaryLinkError, translated
+from controller.fleet.node_connection import CONNECT_LIMIT_S
+from nodeagent.protocol.bridging import BRIDGE_MARKER
 from nodeagent.protocol.ids import NodeId
+from profiles.records import on_one_line
 
 _LOG: Final = logging.getLogger(__name__)
 _START_LIMIT_S: Final = 30.0
 _PARALLEL_COPIES: Final = 16
+_SESSION_PAUSES_S: Final = (0.02, 0.1, 0.5)
+_T = TypeVar("_T")
 
 
 def shell_line(arguments: Sequence[str]) -> str:
     """Return ``arguments`` as the one string that SSH carries. Nothing else quotes."""
     return shlex.join(arguments)
+
+
+async def in_free_session(begin: Callable[[], Awaitable[_T]]) -> _T:
+    """Begin a command or SFTP. With ``MaxSessions 1`` the one before has to be gone.
+
+    A server counts a session until it has reaped its process, soon after the client saw the end.
+
+    Raises:
+        asyncssh.Error: It can't be begun.
+    """
+    for pause_s in _SESSION_PAUSES_S:
+        try:
+            return await begin()
+        except asyncssh.ChannelOpenError:
+            await asyncio.sleep(pause_s)
+    return await begin()
 
 
 async def home_of(connection: asyncssh.SSHClientConnection, node: NodeId) -> str:
@@ -36,8 +57,9 @@ async def home_of(connection: asyncssh.SSHClientConnection, node: NodeId) -> str
         PermanentLinkError: The node has no SFTP, or the user no home there.
     """
     with translated(f"looking up the home directory on {node}"):
-        async with connection.start_sftp_client() as sftp:
-            return str(await sftp.realpath("."))
+        async with await in_free_session(connection.start_sftp_client) as sftp:
+            home = await sftp.realpath(".")
+    return str(home)
 
 
 async def ensure_agent(
@@ -50,9 +72,9 @@ async def ensure_agent(
         PermanentLinkError: The interpreter is missing, the state directory can't be written, or the
             agent failed. The text holds the node's own message.
     """
-    directory = f"{address.state_dir}/agent/{bundle.version}"
+    directory = code_directory(address, bundle)
     with translated(f"copying the agent to {directory} on {address.node}"):
-        async with connection.start_sftp_client() as sftp:
+        async with await in_free_session(connection.start_sftp_client) as sftp:
             if not await sftp.isdir(directory):
                 await _upload(sftp, bundle, directory)
                 _LOG.info(
@@ -66,18 +88,57 @@ async def ensure_agent(
     if not address.has_template:
         arguments.append("--no-template")
     with translated(f"starting the agent on {address.node}"):
-        result = await connection.run(shell_line(arguments), timeout=_START_LIMIT_S)
+        line = shell_line(arguments)
+        result = await in_free_session(lambda: connection.run(line, timeout=_START_LIMIT_S))
     if result.exit_status != 0:
         words = str(result.stderr or "").strip().splitlines()
         raise PermanentLinkError(
             f"starting the agent on {address.node}: exit status {result.exit_status}:"
             f" {words[-1] if words else 'no message'}"
         )
-    try:
-        json.loads(str(result.stdout or ""))
-    except ValueError as error:
-        raise TemporaryLinkError(f"starting the agent on {address.node}: no answer") from error
+    if not _has_answer(str(result.stdout or "")):
+        raise TemporaryLinkError(f"starting the agent on {address.node}: no answer")
     _LOG.info("agent runs: node=%s version=%s", address.node, bundle.version)
+
+
+def code_directory(address: NodeAddress, bundle: Bundle) -> str:
+    """Return the directory on the node that holds this version of the agent's code."""
+    return f"{address.state_dir}/agent/{bundle.version}"
+
+
+def _has_answer(text: str) -> bool:
+    """Return whether a text ends with what ``start`` prints. A login shell may print first."""
+    try:
+        return "agent_id" in json.loads(text[text.rfind("{") :])
+    except (ValueError, TypeError):
+        return False
+
+
+async def open_bridge(
+    connection: asyncssh.SSHClientConnection, address: NodeAddress, bundle: Bundle
+) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
+    """Open a session with the agent over a command, where the server forbids forwarding.
+
+    Raises:
+        TemporaryLinkError: No agent answers, or its code is not there. The text holds the reason.
+    """
+    words = [address.python, code_directory(address, bundle), "bridge"]
+    line = shell_line([*words, "--state-dir", address.state_dir])
+    with translated(f"opening a bridge to the agent on {address.node}"):
+        async with asyncio.timeout(CONNECT_LIMIT_S):
+            process: asyncssh.SSHClientProcess[bytes] = await in_free_session(
+                lambda: connection.create_process(line, encoding=None)
+            )
+            try:
+                await process.stdout.readuntil(BRIDGE_MARKER)
+            except asyncio.IncompleteReadError as error:
+                said = (await process.stderr.read()).decode(errors="replace").splitlines()
+                await process.wait_closed()
+                text = on_one_line(said[-1]) if said else "no message"
+                raise TemporaryLinkError(
+                    f"opening a bridge to the agent on {address.node}: {text}"
+                ) from error
+    return process.stdout, process.stdin
 
 
 async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> None:

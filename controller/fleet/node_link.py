@@ -24,7 +24,7 @@ from controller.core.events import (
     Observed,
 )
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import ensure_agent, home_of
+from controller.fleet.bootstrap import ensure_agent, home_of, open_bridge
 from controller.fleet.errors import (
     LinkError,
     PermanentLinkError,
@@ -81,6 +81,8 @@ class NodeLink:
         self._last_message_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered. It has to be replaced."""
+        self._is_bridged = False
+        """Whether the server forbids forwarding, so that a command carries the session."""
 
     @property
     def last_seq(self) -> int:
@@ -143,9 +145,27 @@ class NodeLink:
         """Open the agent's socket through SSH; if no agent of this version answers, start one."""
         if not self._has_refused:
             with contextlib.suppress(TemporaryLinkError):
-                return await self._open_socket(connection)
+                return await self._open_session(connection)
         await ensure_agent(connection, self.address, self._bundle)
         self._has_refused = False
+        try:
+            return await self._open_session(connection)
+        except TemporaryLinkError:
+            if self._is_bridged:
+                raise
+        # The agent has just answered on the node itself: the server forbids forwarding.
+        opened = await open_bridge(connection, self.address, self._bundle)
+        self._is_bridged = True
+        text = "its SSH server forbids forwarding: the session runs over a bridge"
+        _LOG.info("bridged: node=%s", self.address.node)
+        self._listener.note(self.address.node, text)
+        return opened
+
+    async def _open_session(
+        self, connection: asyncssh.SSHClientConnection
+    ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
+        if self._is_bridged:
+            return await open_bridge(connection, self.address, self._bundle)
         return await self._open_socket(connection)
 
     async def _open_socket(

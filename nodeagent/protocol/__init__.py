@@ -2,6 +2,7 @@
 
 ``messages``      between controller and agent, inside the SSH connection.
 ``local``         between agent and template, and between agent and rank.
+``bridging``      where a session over a command begins.
 ``codec``         messages to bytes and back, one JSON object per line.
 ``ids``           identifiers of nodes, tasks and generations.
 ``observations``  facts that an agent reports.

@@ -37,9 +37,11 @@ SEED = 40
 
 @pytest.fixture(scope="module")
 def nodes(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
-    """Two nodes of six workers; each test has a cluster of its own on them."""
+    """Two nodes of six workers behind hardened servers; each test has a cluster of its own."""
     directory = tmp_path_factory.mktemp("nodes") / "play"
-    with playground(short_tmp, directory, "--nodes", "2", "--workers-per-node", "6") as running:
+    sizes = ("--nodes", "2", "--workers-per-node", "6")
+    lines = ("--sshd-config", "DisableForwarding yes", "--sshd-config", "MaxSessions 1")
+    with playground(short_tmp, directory, *sizes, *lines) as running:
         yield running
 
 

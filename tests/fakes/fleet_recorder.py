@@ -31,6 +31,7 @@ from tests.fakes.polling import PolledT
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 30.0
+BRIDGED = "its SSH server forbids forwarding: the session runs over a bridge"
 
 EventT = TypeVar("EventT")
 
@@ -41,6 +42,8 @@ class FleetRecorder(FleetListener):
     def __init__(self) -> None:
         self.events: list[EventBody] = []
         self.notes: list[tuple[NodeId, str]] = []
+        self.bridged: list[NodeId] = []
+        """Nodes whose server forbids forwarding, which is noted too."""
         self._news = asyncio.Event()
 
     @override
@@ -50,7 +53,10 @@ class FleetRecorder(FleetListener):
 
     @override
     def note(self, node: NodeId, text: str) -> None:
-        self.notes.append((node, text))
+        if text == BRIDGED:
+            self.bridged.append(node)
+        else:
+            self.notes.append((node, text))
         self._news.set()
 
     def of(self, kind: type[EventT]) -> list[EventT]:
@@ -103,9 +109,10 @@ def without_template(node: LocalNode) -> NodeAddress:
 
 
 def write_python(path: Path, *options: str) -> Path:
-    """Make an interpreter that adds ``options`` to the agent's command line."""
+    """Make an interpreter that adds ``options`` to the command line that starts the agent."""
     path.write_text(
         f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(REPOSITORY))}\nexport PYTHONPATH\n"
+        f'[ "$2" = bridge ] && exec {shlex.quote(sys.executable)} "$@"\n'
         f'exec {shlex.quote(sys.executable)} "$@" {shlex.join(options)}\n'
     )
     path.chmod(0o755)

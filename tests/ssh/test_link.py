@@ -64,13 +64,15 @@ A, G1 = TaskId("gpt-a"), Generation(1)
 RANK = RankRef(generation=G1, global_rank=0)
 N1, N2 = NodeId("n1"), NodeId("n2")
 FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
+HARDENED = ("DisableForwarding yes", "MaxSessions 1")
 VERSION = build_bundle().version
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """Two nodes that have never seen an agent."""
-    async with LocalCluster.start(2, 2) as cluster:
+@pytest.fixture(params=["socket", pytest.param("bridge", marks=pytest.mark.thorough)])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[LocalCluster]:
+    """Two nodes that have never seen an agent; some forbid forwarding."""
+    lines = HARDENED if request.param == "bridge" else ()
+    async with LocalCluster.start(2, 2, sshd_config=lines) as cluster:
         yield cluster
 
 
@@ -160,6 +162,8 @@ async def test_a_copy_that_was_broken_off_is_replaced(
     assert copied == build_bundle().files
 
 
+# Over a bridge `start` answers first, and replaces it unasked.
+@pytest.mark.parametrize("cluster", ["socket"], indirect=True)
 async def test_an_agent_of_another_protocol_version_is_replaced(
     address: NodeAddress, recorder: FleetRecorder
 ) -> None:
@@ -244,6 +248,8 @@ async def test_what_keeps_a_node_out_is_said_in_one_line(
     assert not recorder.events
 
 
+# Over a bridge `start` answers first, in other words.
+@pytest.mark.parametrize("cluster", ["socket"], indirect=True)
 async def test_an_agent_of_another_node_is_refused_in_its_words(
     address: NodeAddress, recorder: FleetRecorder
 ) -> None:
