@@ -34,6 +34,12 @@ class _Command:
     load: Callable[[], _Parts]
 
 
+def _bootstrap() -> _Parts:
+    from controller.bootstrap import bootstrap_cli
+
+    return _Parts(bootstrap_cli.add_arguments, bootstrap_cli.run)
+
+
 def _demo() -> _Parts:
     from controller.demo import demo_arguments as options, demo_cli as command
 
@@ -120,6 +126,13 @@ _COMMANDS = (
         "Start a local cluster of SSH nodes, train two Megatron tasks on it, inject faults (drills) and"
         " recover from them. The demo removes all of its processes and files when it ends.",
         _demo,
+    ),
+    _Command(
+        "bootstrap",
+        "put the agent on the nodes of a cluster file and start it, or take it away",
+        "Put Unicron's agent on the nodes of a cluster file over SSH, start it, and check that it is well."
+        " Each node that is not ready gets a line that says why, and what to do.",
+        _bootstrap,
     ),
     _Command(
         "run",

@@ -25,6 +25,8 @@ from profiles.key_mistakes import Location, shorten, which_is_known
 from profiles.task_profiles import TaskProfile
 
 SOCKET_NAME: Final = "api.sock"
+KNOWN_HOSTS_NAME: Final = "known_hosts"
+"""File of the run directory with the host keys that were accepted."""
 _OF_MAIN_FILE: Final = ("include", "cluster", "ssh")
 _ANYWHERE: Final = ("nodes", "policy", "failure_domains", "task")
 _MOST_SOCKET_BYTES: Final = 107

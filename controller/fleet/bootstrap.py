@@ -7,7 +7,9 @@ health. The agent needs no root and opens no port. Its files are below the node'
 import asyncio
 import json
 import logging
+import secrets
 import shlex
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
@@ -24,6 +26,9 @@ from profiles.records import on_one_line
 _LOG: Final = logging.getLogger(__name__)
 _START_LIMIT_S: Final = 30.0
 _PARALLEL_COPIES: Final = 16
+_TEMPORARY: Final = ".tmp"
+_OLD_S: Final = 3600.0
+"""Age of a copy that nobody completes any more. Clocks of two machines may differ by less."""
 _SESSION_PAUSES_S: Final = (0.02, 0.1, 0.5)
 _T = TypeVar("_T")
 
@@ -142,10 +147,12 @@ async def open_bridge(
 
 
 async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> None:
-    """Copy to a temporary name, then rename, so that a version is never incomplete."""
-    temporary = f"{directory}.tmp"
-    if await sftp.isdir(temporary):
-        await sftp.rmtree(temporary)
+    """Copy to a temporary name, then rename, so that a version is never incomplete.
+
+    Others may copy the same version at the same time: each has a name of its own.
+    """
+    await _remove_old_copies(sftp, directory)
+    temporary = f"{directory}.{secrets.token_hex(4)}{_TEMPORARY}"
     folders = {path.rpartition("/")[0] for path in bundle.files}
     for folder in sorted(folders):
         await sftp.makedirs(f"{temporary}/{folder}".rstrip("/"), exist_ok=True)
@@ -161,4 +168,21 @@ async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> 
                 group.create_task(copy(path, content))
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None  # a single error can be translated
-    await sftp.rename(temporary, directory)
+    try:
+        await sftp.rename(temporary, directory)
+    except asyncssh.SFTPError:
+        if not await sftp.isdir(directory):
+            raise
+        await sftp.rmtree(temporary)  # another one was faster
+
+
+async def _remove_old_copies(sftp: asyncssh.SFTPClient, directory: str) -> None:
+    """Remove copies that were broken off: nobody has written there for a while."""
+    folder, _, version = directory.rpartition("/")
+    if not await sftp.isdir(folder):
+        return
+    for entry in await sftp.readdir(folder):
+        name = str(entry.filename)
+        age_s = time.time() - (entry.attrs.mtime or 0)  # noqa: TID251 - the age of a file
+        if name.startswith(version) and name.endswith(_TEMPORARY) and age_s > _OLD_S:
+            await sftp.rmtree(f"{folder}/{name}")

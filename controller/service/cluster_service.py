@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.api.server import ApiSocketError
 from controller.clock import SystemClock
-from controller.clusterfile.cluster_reader import Cluster
+from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster
 from controller.core.events import NodeRemoved, TaskRemoved
 from controller.core.instructions import Level
 from controller.core.state.phases import NodeCondition, TaskPhase
@@ -24,7 +24,6 @@ from controller.store.journal import JournalError
 from controller.store.run_file import set_run_aside
 
 EVENT_LOG_NAME: Final = "events.jsonl"
-_KNOWN_HOSTS: Final = "known_hosts"
 _SOURCE: Final = "unicron"
 _ITERATION_PAUSE_S: Final = 10.0
 """Iterations of a task are printed at most once in this time."""
@@ -67,7 +66,9 @@ class ClusterService:
         self._end_reason = ""
         _make_private(cluster.run_dir)
         totals = {task.name: task.num_iterations for task in cluster.tasks}
-        self._keys = AcceptedKeys(cluster.run_dir / _KNOWN_HOSTS, accepts_new, self._announce_key)
+        self._keys = AcceptedKeys(
+            cluster.run_dir / KNOWN_HOSTS_NAME, accepts_new, self._announce_key
+        )
         self._progress = ProgressBars(totals, self._stamp, _ITERATION_PAUSE_S)
         self._server = ControllerServer(
             cluster.name,

@@ -112,7 +112,7 @@ def write_python(path: Path, *options: str) -> Path:
     """Make an interpreter that adds ``options`` to the command line that starts the agent."""
     path.write_text(
         f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(REPOSITORY))}\nexport PYTHONPATH\n"
-        f'[ "$2" = bridge ] && exec {shlex.quote(sys.executable)} "$@"\n'
+        f'[ "$2" = start ] || exec {shlex.quote(sys.executable)} "$@"\n'
         f'exec {shlex.quote(sys.executable)} "$@" {shlex.join(options)}\n'
     )
     path.chmod(0o755)

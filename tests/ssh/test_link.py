@@ -151,6 +151,7 @@ async def test_a_copy_that_was_broken_off_is_replaced(
     half.mkdir(parents=True)
     (half / "junk.py").write_text("broken off")
     (code / f"{VERSION}.tmp" / "__main__.py").write_text("import sy")
+    os.utime(code / f"{VERSION}.tmp", (0, 0))
     async with running_fleet([address], recorder):
         await recorder.event(NodeAttached)
     assert [path.name for path in code.iterdir()] == [VERSION]

@@ -1,0 +1,127 @@
+"""What a node has: its interpreter and the packages in it. Nothing is installed or changed."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncssh
+
+from controller.fleet.address import NodeAddress
+from controller.fleet.bootstrap import in_free_session, shell_line
+from controller.fleet.errors import translated
+from profiles.records import on_one_line
+
+LEAST_PYTHON: Final = (3, 11)
+_LIMIT_S: Final = 60.0
+_KEY: Final = "unicron_facts"
+_NOT_FOUND: Final = 127
+_NOT_EXECUTABLE: Final = 126
+# For interpreters of any age. Versions are read without an import: that of torch takes seconds.
+_QUESTION: Final = f"""\
+import json, platform, sys
+def version(name):
+    try:
+        from importlib.metadata import version
+        return version(name)
+    except Exception:
+        return ""
+names = ("pydantic", "torch", "megatron-core")
+print(json.dumps({{"{_KEY}": {{
+    "python": list(sys.version_info[:3]), "machine": platform.machine(),
+    "packages": {{name: version(name) for name in names}},
+}}}}))
+"""
+
+
+class NotReadyError(Exception):
+    """A node can't run the agent. ``advice`` says what to do there; both are one line."""
+
+    def __init__(self, text: str, advice: str) -> None:
+        super().__init__(text)
+        self.advice = advice
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the interpreter of a node has.
+
+    Attributes:
+        python: Its version.
+        machine: Architecture, such as ``x86_64``.
+        packages: Versions of the packages that matter; empty if one is missing.
+    """
+
+    python: tuple[int, int, int]
+    machine: str
+    packages: dict[str, str]
+
+    def __str__(self) -> str:
+        """Return the facts in one line for people."""
+        found = [f"{name} {version}" for name, version in self.packages.items() if version]
+        return ", ".join([f"Python {'.'.join(map(str, self.python))}", *found])
+
+
+async def ask_facts(connection: asyncssh.SSHClientConnection, address: NodeAddress) -> NodeFacts:
+    """Return what the interpreter of a node has.
+
+    Raises:
+        LinkError: The connection broke.
+        NotReadyError: There is no such interpreter, or it does not run.
+    """
+    line = shell_line([address.python, "-c", _QUESTION])
+    with translated(f"looking at {address.node}"):
+        done = await in_free_session(lambda: connection.run(line, timeout=_LIMIT_S))
+    mend = "name an interpreter that has torch and megatron-core: python, in [ssh] or [[nodes]]"
+    if done.exit_status in {_NOT_FOUND, _NOT_EXECUTABLE}:
+        raise NotReadyError(f"there is no interpreter {address.python}", mend)
+    text = str(done.stdout or "")
+    try:
+        found: dict[str, Any] = json.loads(text[text.index(f'{{"{_KEY}"') :])[_KEY]
+        return NodeFacts(tuple(found["python"]), found["machine"], found["packages"])
+    except (ValueError, KeyError, TypeError):
+        words = str(done.stderr or "").strip().splitlines()
+        reason = on_one_line(words[-1]) if words else f"exit status {done.exit_status}"
+        raise NotReadyError(f"{address.python} does not run: {reason}", mend) from None
+
+
+def check_facts(facts: NodeFacts, address: NodeAddress) -> None:
+    """Check that the agent, and the ranks if they are Unicron's own, can run there.
+
+    Raises:
+        NotReadyError: Something is missing.
+    """
+    if facts.python[:2] < LEAST_PYTHON:
+        least = ".".join(map(str, LEAST_PYTHON))
+        raise NotReadyError(
+            f"{address.python} is Python {'.'.join(map(str, facts.python))}",
+            f"the agent needs Python {least} or newer: name another interpreter as python",
+        )
+    wanted = ["pydantic"]
+    if address.has_template:  # a command brings an interpreter of its own
+        wanted += ["torch", "megatron-core"]
+    if missing := [name for name in wanted if not facts.packages.get(name)]:
+        names = " ".join(missing)
+        raise NotReadyError(
+            f"{address.python} has no {' and no '.join(missing)}",
+            f"install it there: {address.python} -m pip install {names}",
+        )
+
+
+async def run_there(
+    connection: asyncssh.SSHClientConnection, address: NodeAddress, doing: str, *words: str
+) -> str:
+    """Run a command on a node; return what it printed.
+
+    Raises:
+        LinkError: The connection broke.
+        NotReadyError: The command failed. The text holds its last line.
+    """
+    with translated(f"{doing} {address.node}"):
+        async with asyncio.timeout(_LIMIT_S):
+            done = await in_free_session(lambda: connection.run(shell_line(words)))
+    if done.exit_status != 0:
+        said = str(done.stderr or "").strip().splitlines()
+        reason = on_one_line(said[-1]) if said else f"exit status {done.exit_status}"
+        raise NotReadyError(f"{doing} {address.node}: {reason}", "look into agent.log there")
+    return str(done.stdout or "")

@@ -1,0 +1,239 @@
+"""`unicron bootstrap` on real servers: nodes become ready, or each says what to do."""
+
+import asyncio
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from controller.bootstrap.fleet_steps import NodeOutcome, remove_all, start_all
+from controller.bootstrap.node_facts import NodeFacts, NotReadyError, check_facts
+from controller.core.events import NodeAttached, Observed
+from controller.demo.playground import write_cluster_file
+from controller.fleet.address import NodeAddress, SshTarget
+from controller.fleet.bundle import build_bundle
+from controller.fleet.node_connection import SshLogins
+from controller.localcluster.local_cluster import LocalCluster
+from controller.localcluster.ssh.openssh import OpenSsh
+from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.observations import RankStarted
+from tests.fakes.fake_rank import Script, launch
+from tests.fakes.fleet_recorder import (
+    FleetRecorder,
+    address_of,
+    running_fleet,
+    without_template,
+    write_python,
+)
+from tests.fakes.playgrounds import unicron
+
+pytestmark = [
+    pytest.mark.ssh,
+    pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed"),
+]
+N1 = NodeId("n1")
+VERSION = build_bundle().version
+HARDENED = ("DisableForwarding yes", "MaxSessions 1")
+FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    async with LocalCluster.start(2, 4, sshd_config=HARDENED) as cluster:
+        yield cluster
+
+
+async def bootstrapped(*addresses: NodeAddress) -> dict[str, NodeOutcome]:
+    async with SshLogins() as logins:
+        return {each.node: each async for each in start_all(addresses, logins, 64)}
+
+
+async def removed(address: NodeAddress, *, is_forced: bool = False) -> NodeOutcome:
+    async with SshLogins() as logins:
+        [outcome] = [each async for each in remove_all([address], logins, 1, is_forced=is_forced)]
+    return outcome
+
+
+def wrapper(path: Path, lines: str) -> Path:
+    """Make an interpreter that runs some lines of shell first."""
+    path.write_text(f'#!/bin/sh\n{lines}\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def status_of(state_dir: Path) -> Any:  # noqa: ANN401 - what the agent prints
+    done = subprocess.run(
+        [sys.executable, "-m", "nodeagent", "status", "--state-dir", str(state_dir)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+async def test_each_node_becomes_ready_or_says_what_to_do(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    good, other = map(without_template, cluster.nodes)
+    bare = tmp_path / "bare"
+    await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True
+    )
+    old = wrapper(
+        tmp_path / "old",
+        """[ "$1" = -c ] && echo '{"unicron_facts": {"python": [3, 9, 2], "machine": "x86_64", "packages": {}}}' && exit""",
+    )
+    broken = wrapper(tmp_path / "broken", 'echo "libpython3.so: not found" >&2; exit 1')
+    (tmp_path / "file").touch()
+    spoilt = {
+        "stranger": replace(other, ssh=replace(other.ssh, user="nobody")),
+        "nowhere": replace(other, python="/nowhere/python"),
+        "old": replace(other, python=str(old)),
+        "bare": replace(other, python=f"{bare}/bin/python", has_template=True),
+        "broken": replace(other, python=str(broken)),
+        "full": replace(other, state_dir=f"{tmp_path}/file/state"),
+    }
+    named = [replace(address, node=NodeId(name)) for name, address in spoilt.items()]
+    outcomes = await bootstrapped(good, *named)
+    assert [name for name, each in outcomes.items() if each.is_done] == ["n1"]
+    assert outcomes["n1"].facts.startswith(f"Python {sys.version_info.major}.")
+    says = {name: f"{each.text} | {each.advice}" for name, each in outcomes.items()}
+    assert "the login as nobody with" in says["stranger"]
+    assert "there is no interpreter /nowhere/python | name an interpreter" in says["nowhere"]
+    assert "is Python 3.9.2 | the agent needs Python 3.11 or newer" in says["old"]
+    assert "has no pydantic and no torch and no megatron-core | install it there:" in says["bare"]
+    assert "-m pip install pydantic torch megatron-core" in says["bare"]
+    assert "does not run: libpython3.so: not found" in says["broken"]
+    assert "is not a directory" in says["full"]
+    assert all("\n" not in text for text in says.values())
+    again = await bootstrapped(good)
+    assert again["n1"].text == outcomes["n1"].text.replace("started", "runs already")
+
+
+def test_commands_alone_need_neither_torch_nor_megatron() -> None:
+    address = NodeAddress(N1, SshTarget("h", 22, "op"), "/state", "python3", 2)
+    facts = NodeFacts((3, 12, 1), "aarch64", {"pydantic": "2.9", "torch": "", "megatron-core": ""})
+    check_facts(facts, replace(address, has_template=False))
+    with pytest.raises(NotReadyError, match="has no torch and no megatron-core"):
+        check_facts(facts, replace(address, has_template=True))
+
+
+async def with_an_older_agent(address: NodeAddress, state_dir: Path) -> str:
+    """Have an agent of other code run on the node; return the directory of its code."""
+    await bootstrapped(address)
+    code = state_dir / "agent"
+    await asyncio.to_thread(shutil.copytree, code / VERSION, code / "older")
+    words = [address.python, str(code / "older"), "start", "--state-dir", str(state_dir)]
+    words += ["--node", "n1", "--num-workers", str(address.num_workers)]
+    async with SshLogins() as logins, await logins.open(address) as connection:
+        await connection.run(shlex.join(words), check=True)
+    assert status_of(state_dir)["code_dir"] == str(code / "older")
+    return str(code / "older")
+
+
+@pytest.fixture
+async def open_cluster() -> AsyncIterator[LocalCluster]:
+    """A node with forwarding: there a link uses an older agent as it is."""
+    async with LocalCluster.start(1, 1) as cluster:
+        yield cluster
+
+
+async def test_an_agent_of_other_code_is_replaced_and_its_ranks_live_on(
+    open_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    node = open_cluster.nodes[0]
+    address = address_of(node, write_python(tmp_path / "python", *FAKE_RANKS))
+    await with_an_older_agent(address, node.state_dir)
+    recorder = FleetRecorder()
+    async with running_fleet([address], recorder) as fleet:
+        await recorder.event(NodeAttached)
+        fleet.start_ranks(N1, [launch(Script())])
+        started = await recorder.observed(RankStarted)
+        await recorder.event(Observed, 3)
+        outcomes = await bootstrapped(address)
+        assert outcomes["n1"].text.startswith("replaces the agent that was process ")
+        attached = await recorder.event(NodeAttached, 2)
+        assert [rank.pid for rank in attached.ranks] == [started.pid]
+    assert status_of(node.state_dir)["code_dir"] == str(node.state_dir / "agent" / VERSION)
+    refused = await removed(address)
+    assert (refused.is_done, refused.text) == (False, "1 rank(s) live there")
+    assert "add --force" in refused.advice
+    assert psutil.pid_exists(started.pid)
+    done = await removed(address, is_forced=True)
+    assert done.is_done
+    assert not node.state_dir.exists()
+    assert not psutil.pid_exists(started.pid)
+    node.state_dir.mkdir()  # the local cluster removes it at its end
+
+
+async def test_a_version_that_does_not_start_gives_way_to_the_one_before(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    node = cluster.nodes[0]
+    older = await with_an_older_agent(without_template(node), node.state_dir)
+    spoilt = wrapper(
+        tmp_path / "spoilt",
+        f'case "$1 $2" in *{VERSION}" start") echo "cannot allocate memory" >&2; exit 1;; esac',
+    )
+    outcomes = await bootstrapped(replace(without_template(node), python=str(spoilt)))
+    assert not outcomes["n1"].is_done
+    assert "cannot allocate memory" in outcomes["n1"].text
+    assert status_of(node.state_dir)["code_dir"] == older
+
+
+def command_line(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        unicron("bootstrap", str(path), *options), capture_output=True, text=True, check=False
+    )
+
+
+async def test_the_command_shows_progress_and_a_table_and_can_be_interrupted(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    path = write_cluster_file(tmp_path / "c", None, cluster.nodes)
+    for delay_s in (0.7, 1.0, 1.3):
+        process = await asyncio.create_subprocess_exec(
+            *unicron("bootstrap", str(path)), stderr=asyncio.subprocess.PIPE
+        )
+        await asyncio.sleep(delay_s)
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+        assert process.returncode in {0, -signal.SIGINT, 130}
+        assert b"Traceback" not in said
+    done = await asyncio.to_thread(command_line, path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["num_ready"] == 2
+    assert "[2/2] n" in done.stderr
+    table = await asyncio.to_thread(command_line, path, "--nodes", "n2")
+    assert "1 of 1 nodes: done" in table.stdout
+    assert "runs already" in table.stdout
+    gone = await asyncio.to_thread(command_line, path, "--remove")
+    assert gone.returncode == 0, gone.stderr
+    assert not (cluster.nodes[0].state_dir / "demo").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--nodes", "n7"], "has no node n7"),
+        (["--nodes", "n["], "brackets do not match"),
+        (["--parallel", "0"], "is no number of nodes"),
+        (["--force"], "--force belongs to --remove"),
+    ],
+)
+async def test_wrong_options_touch_no_node(
+    cluster: LocalCluster, tmp_path: Path, options: Sequence[str], words: str
+) -> None:
+    path = write_cluster_file(tmp_path / "c", None, cluster.nodes)
+    done = await asyncio.to_thread(command_line, path, *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
