@@ -12,6 +12,7 @@ from typing import Final
 from controller.api.client import NoControllerError, connect
 from controller.arguments import HelpText, count_of, file_path
 from controller.bootstrap.fleet_steps import NodeOutcome, remove_all, start_all
+from controller.bootstrap.wheel_cache import MACHINES, PYTHONS, FetchError, cache_dir, fetch
 from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster, load_cluster
 from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.clusterfile.hostlist import HostlistError, expand
@@ -28,7 +29,8 @@ _EPILOG: Final = """\
 For each node: log in, look at the interpreter, copy the agent into its state_dir, start it, log out, log in
 again, and ask the agent whether it is well. What is there already is not copied again, and an agent of this
 version that runs is left alone; another version is replaced while its ranks live on. Nothing is installed
-into the interpreter: torch and megatron-core have to be there. After Ctrl-C, run it again: it completes.
+into the interpreter: torch and megatron-core have to be there. If it has no pydantic, wheels that --fetch has
+put into the cache here are copied beside the agent: nodes need no internet. After Ctrl-C, run it again.
 
 `unicron run` does the same for nodes without an agent. Bootstrap says beforehand what is missing.
 
@@ -40,6 +42,7 @@ exit codes:
 examples:
   unicron bootstrap cluster.toml
   unicron bootstrap cluster.toml --nodes "gpu-[001-004]" --accept-new
+  unicron bootstrap --fetch
   unicron bootstrap cluster.toml --remove
 """
 
@@ -47,7 +50,15 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options of ``unicron bootstrap``."""
     parser.formatter_class, parser.epilog = HelpText, _EPILOG
-    parser.add_argument("cluster", metavar="CLUSTER", type=file_path, help="the cluster file")
+    parser.add_argument(
+        "cluster", metavar="CLUSTER", type=file_path, nargs="?", help="the cluster file"
+    )
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="touch no node: fetch the wheels of the agent's dependencies into a cache here, with pip, for"
+        f" Python {PYTHONS[0]} to {PYTHONS[-1]} on {' and '.join(MACHINES)}",
+    )
     parser.add_argument(
         "--nodes", metavar="LIST", help='only these nodes, as in "gpu-[001-004,7]" (default: all)'
     )
@@ -85,7 +96,11 @@ def _parallel(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Bootstrap the nodes; return the exit code."""
+    if arguments.fetch:
+        return _fetch(arguments)
     try:
+        if arguments.cluster is None:
+            raise ValueError("name the cluster file (see unicron bootstrap --help)")  # noqa: TRY301
         cluster = load_cluster(arguments.cluster)
         addresses = _chosen(cluster, arguments.nodes)
         _check(arguments, cluster)
@@ -103,6 +118,21 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse(_PROGRAM, f"{error.filename}: {error.strerror}".lower())
     _print(outcomes, is_json=arguments.json)
     return 0 if all(outcome.is_done for outcome in outcomes) else 1
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    if arguments.cluster is not None or arguments.remove:
+        return refuse(_PROGRAM, "--fetch fills the cache for all clusters: give it alone")
+    try:
+        for line in fetch(cache_dir()):
+            _progress(line)
+    except FetchError as error:
+        refuse(_PROGRAM, str(error))
+        return 1
+    except OSError as error:
+        refuse(_PROGRAM, f"{error.filename}: {error.strerror}".lower())
+        return 1
+    return 0
 
 
 def _chosen(cluster: Cluster, names: str | None) -> list[NodeAddress]:
@@ -155,7 +185,7 @@ async def _run(
         steps = (
             remove_all(addresses, logins, arguments.parallel, is_forced=arguments.force)
             if arguments.remove
-            else start_all(addresses, logins, arguments.parallel)
+            else start_all(addresses, logins, arguments.parallel, cache_dir())
         )
         async with aclosing(steps):
             async for outcome in steps:

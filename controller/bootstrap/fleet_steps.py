@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from controller.bootstrap.node_facts import NotReadyError
 from controller.bootstrap.node_steps import remove_from, start_on
@@ -33,13 +34,16 @@ class NodeOutcome:
 
 
 async def start_all(
-    addresses: Sequence[NodeAddress], logins: SshLogins, most: int
+    addresses: Sequence[NodeAddress], logins: SshLogins, most: int, cache: Path
 ) -> AsyncGenerator[NodeOutcome]:
-    """Put the agent on all nodes, ``most`` at once; yield each outcome as it comes."""
+    """Put the agent on all nodes, ``most`` at once; yield each outcome as it comes.
+
+    Nodes without the agent's dependencies get wheels from ``cache``.
+    """
     bundle = build_bundle()
 
     async def start(address: NodeAddress) -> NodeOutcome:
-        started = await start_on(address, bundle, logins)
+        started = await start_on(address, bundle, logins, cache)
         text = f"{started.what}: process {started.agent.pid}"
         return NodeOutcome(address.node, text, facts=str(started.facts))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from controller.fleet.errors import translated
 from profiles.records import on_one_line
 
 LEAST_PYTHON: Final = (3, 11)
+_LEAST_PYDANTIC: Final = (2, 9)
 _LIMIT_S: Final = 60.0
 _KEY: Final = "unicron_facts"
 _NOT_FOUND: Final = 127
@@ -56,6 +58,12 @@ class NodeFacts:
     machine: str
     packages: dict[str, str]
 
+    @property
+    def has_pydantic(self) -> bool:
+        """Whether the agent can use the interpreter's own pydantic."""
+        found = re.match(r"(\d+)\.(\d+)", self.packages.get("pydantic", ""))
+        return found is not None and (int(found[1]), int(found[2])) >= _LEAST_PYDANTIC
+
     def __str__(self) -> str:
         """Return the facts in one line for people."""
         found = [f"{name} {version}" for name, version in self.packages.items() if version]
@@ -97,9 +105,14 @@ def check_facts(facts: NodeFacts, address: NodeAddress) -> None:
             f"{address.python} is Python {'.'.join(map(str, facts.python))}",
             f"the agent needs Python {least} or newer: name another interpreter as python",
         )
-    wanted = ["pydantic"]
-    if address.has_template:  # a command brings an interpreter of its own
-        wanted += ["torch", "megatron-core"]
+    if facts.packages.get("pydantic") and not facts.has_pydantic:
+        found, least = facts.packages["pydantic"], ".".join(map(str, _LEAST_PYDANTIC))
+        raise NotReadyError(
+            f"{address.python} has pydantic {found}",
+            f"the agent needs {least} or newer: {address.python} -m pip install -U pydantic",
+        )
+    # A command brings an interpreter of its own.
+    wanted = ["torch", "megatron-core"] if address.has_template else []
     if missing := [name for name in wanted if not facts.packages.get(name)]:
         names = " ".join(missing)
         raise NotReadyError(

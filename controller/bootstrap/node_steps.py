@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import asyncssh
@@ -13,10 +14,17 @@ from controller.bootstrap.node_facts import (
     check_facts,
     run_there,
 )
+from controller.bootstrap.wheel_cache import Wheels, wheels_for
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import code_directory, ensure_agent, home_of
+from controller.fleet.bootstrap import (
+    code_directory,
+    ensure_agent,
+    home_of,
+    in_free_session,
+    upload,
+)
 from controller.fleet.bundle import Bundle
-from controller.fleet.errors import LinkError
+from controller.fleet.errors import LinkError, translated
 from controller.fleet.node_connection import SshLogins
 
 _STATUS_BEGIN: Final = '{"kind":"agent_status"'
@@ -67,8 +75,10 @@ class Started:
     what: str
 
 
-async def start_on(address: NodeAddress, bundle: Bundle, logins: SshLogins) -> Started:
+async def start_on(address: NodeAddress, bundle: Bundle, logins: SshLogins, cache: Path) -> Started:
     """Put the agent on a node and start it, unless it runs there already.
+
+    Where the interpreter lacks the agent's dependencies, their wheels come from ``cache``.
 
     Raises:
         LinkError: The node can't be reached.
@@ -78,6 +88,8 @@ async def start_on(address: NodeAddress, bundle: Bundle, logins: SshLogins) -> S
         address = await _absolute(connection, address)
         facts = await ask_facts(connection, address)
         check_facts(facts, address)
+        if not facts.has_pydantic:
+            await _put_wheels(connection, address, wheels_for(facts, cache))
         before = await _agent(connection, address)
         try:
             await ensure_agent(connection, address, bundle)
@@ -118,6 +130,24 @@ async def remove_from(address: NodeAddress, logins: SshLogins, *, is_forced: boo
         words = ["sh", "-c", _REMOVE, "sh", address.state_dir, cluster_dir]
         await run_there(connection, address, "removing files on", *words)
     return "removed" if agent is None else f"removed; the agent was process {agent.pid}"
+
+
+async def _put_wheels(
+    connection: asyncssh.SSHClientConnection, address: NodeAddress, wheels: Wheels
+) -> None:
+    """Copy wheels beside the agent's code, and have it use them from its next start on.
+
+    Raises:
+        LinkError: The connection broke, or something can't be written.
+    """
+    folder = f"{address.state_dir}/wheels"
+    with translated(f"copying wheels to {folder} on {address.node}"):
+        async with await in_free_session(connection.start_sftp_client) as sftp:
+            if not await sftp.isdir(f"{folder}/{wheels.digest}"):
+                await upload(sftp, wheels.files, f"{folder}/{wheels.digest}")
+            async with sftp.open(f"{folder}/current.{wheels.digest}", "w") as file:
+                await file.write(wheels.digest)
+            await sftp.posix_rename(f"{folder}/current.{wheels.digest}", f"{folder}/current")
 
 
 async def _absolute(connection: asyncssh.SSHClientConnection, address: NodeAddress) -> NodeAddress:

@@ -10,7 +10,7 @@ import logging
 import secrets
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import asyncssh
@@ -81,7 +81,7 @@ async def ensure_agent(
     with translated(f"copying the agent to {directory} on {address.node}"):
         async with await in_free_session(connection.start_sftp_client) as sftp:
             if not await sftp.isdir(directory):
-                await _upload(sftp, bundle, directory)
+                await upload(sftp, bundle.files, directory)
                 _LOG.info(
                     "agent copied: node=%s version=%s files=%d path=%s",
                     address.node, bundle.version, len(bundle.files), directory,
@@ -146,14 +146,17 @@ async def open_bridge(
     return process.stdout, process.stdin
 
 
-async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> None:
-    """Copy to a temporary name, then rename, so that a version is never incomplete.
+async def upload(sftp: asyncssh.SFTPClient, files: Mapping[str, bytes], directory: str) -> None:
+    """Copy files by their paths to a temporary name, then rename: a directory is never incomplete.
 
-    Others may copy the same version at the same time: each has a name of its own.
+    Others may copy the same at the same time: each has a name of its own.
+
+    Raises:
+        asyncssh.SFTPError: Something can't be written.
     """
     await _remove_old_copies(sftp, directory)
     temporary = f"{directory}.{secrets.token_hex(4)}{_TEMPORARY}"
-    folders = {path.rpartition("/")[0] for path in bundle.files}
+    folders = {path.rpartition("/")[0] for path in files}
     for folder in sorted(folders):
         await sftp.makedirs(f"{temporary}/{folder}".rstrip("/"), exist_ok=True)
     gate = asyncio.Semaphore(_PARALLEL_COPIES)
@@ -164,7 +167,7 @@ async def _upload(sftp: asyncssh.SFTPClient, bundle: Bundle, directory: str) -> 
 
     try:
         async with asyncio.TaskGroup() as group:
-            for path, content in bundle.files.items():
+            for path, content in files.items():
                 group.create_task(copy(path, content))
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None  # a single error can be translated

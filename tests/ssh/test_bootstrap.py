@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import platform
 import shlex
 import shutil
 import signal
@@ -17,6 +19,7 @@ import pytest
 
 from controller.bootstrap.fleet_steps import NodeOutcome, remove_all, start_all
 from controller.bootstrap.node_facts import NodeFacts, NotReadyError, check_facts
+from controller.bootstrap.wheel_cache import FetchError, fetch
 from controller.core.events import NodeAttached, Observed
 from controller.demo.playground import write_cluster_file
 from controller.fleet.address import NodeAddress, SshTarget
@@ -24,6 +27,7 @@ from controller.fleet.bundle import build_bundle
 from controller.fleet.node_connection import SshLogins
 from controller.localcluster.local_cluster import LocalCluster
 from controller.localcluster.ssh.openssh import OpenSsh
+from controller.localcluster.ssh.ssh_server import log_path
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.observations import RankStarted
 from tests.fakes.fake_rank import Script, launch
@@ -52,9 +56,11 @@ async def cluster() -> AsyncIterator[LocalCluster]:
         yield cluster
 
 
-async def bootstrapped(*addresses: NodeAddress) -> dict[str, NodeOutcome]:
+async def bootstrapped(
+    *addresses: NodeAddress, cache: Path = Path("/nowhere")
+) -> dict[str, NodeOutcome]:
     async with SshLogins() as logins:
-        return {each.node: each async for each in start_all(addresses, logins, 64)}
+        return {each.node: each async for each in start_all(addresses, logins, 64, cache)}
 
 
 async def removed(address: NodeAddress, *, is_forced: bool = False) -> NodeOutcome:
@@ -97,6 +103,7 @@ async def test_each_node_becomes_ready_or_says_what_to_do(
         "nowhere": replace(other, python="/nowhere/python"),
         "old": replace(other, python=str(old)),
         "bare": replace(other, python=f"{bare}/bin/python", has_template=True),
+        "wheelless": replace(other, python=f"{bare}/bin/python", has_template=False),
         "broken": replace(other, python=str(broken)),
         "full": replace(other, state_dir=f"{tmp_path}/file/state"),
     }
@@ -108,13 +115,54 @@ async def test_each_node_becomes_ready_or_says_what_to_do(
     assert "the login as nobody with" in says["stranger"]
     assert "there is no interpreter /nowhere/python | name an interpreter" in says["nowhere"]
     assert "is Python 3.9.2 | the agent needs Python 3.11 or newer" in says["old"]
-    assert "has no pydantic and no torch and no megatron-core | install it there:" in says["bare"]
-    assert "-m pip install pydantic torch megatron-core" in says["bare"]
+    assert "has no torch and no megatron-core | install it there:" in says["bare"]
+    assert "-m pip install torch megatron-core" in says["bare"]
+    assert "no wheels for Python" in says["wheelless"]
+    assert "fetch them once: unicron bootstrap --fetch" in says["wheelless"]
     assert "does not run: libpython3.so: not found" in says["broken"]
     assert "is not a directory" in says["full"]
     assert all("\n" not in text for text in says.values())
     again = await bootstrapped(good)
     assert again["n1"].text == outcomes["n1"].text.replace("started", "runs already")
+
+
+async def test_an_interpreter_without_pydantic_gets_wheels_that_last(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    bare, cache = tmp_path / "bare", tmp_path / "cache"
+    await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True
+    )
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    lines = await asyncio.to_thread(list, fetch(cache, [python], [platform.machine()]))
+    assert "wheels in" in lines[0]
+    node = cluster.nodes[0]
+    address = replace(without_template(node), python=f"{bare}/bin/python")
+    outcomes = await bootstrapped(address, cache=cache)
+    assert outcomes["n1"].is_done, outcomes
+    [digest] = [path.name for path in (node.state_dir / "wheels").iterdir() if path.is_dir()]
+    assert (node.state_dir / "wheels" / "current").read_text() == digest
+    # The next agent is started by the controller's link, which knows of no wheels.
+    os.kill(status_of(node.state_dir)["pid"], signal.SIGKILL)
+    recorder = FleetRecorder()
+    async with running_fleet([address], recorder):
+        await recorder.event(NodeAttached)
+    assert not recorder.notes
+
+
+async def test_what_pip_can_not_find_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FetchError) as refused:
+        list(fetch(tmp_path, ["3.11"], ["pdp11"]))
+    assert "for Python 3.11 on pdp11: ERROR:" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_interpreters_own_pydantic_has_to_be_new_enough() -> None:
+    address = NodeAddress(N1, SshTarget("h", 22, "op"), "/state", "python3", 2, has_template=False)
+    packages = {"pydantic": "2.8.1", "torch": "", "megatron-core": ""}
+    with pytest.raises(NotReadyError, match="has pydantic 2") as refused:
+        check_facts(NodeFacts((3, 12, 1), "x86_64", packages), address)
+    assert "2.9 or newer" in refused.value.advice
 
 
 def test_commands_alone_need_neither_torch_nor_megatron() -> None:
@@ -198,10 +246,14 @@ async def test_the_command_shows_progress_and_a_table_and_can_be_interrupted(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     path = write_cluster_file(tmp_path / "c", None, cluster.nodes)
-    for delay_s in (0.7, 1.0, 1.3):
+    log = log_path(cluster.nodes[0])
+    for delay_s in (0.0, 0.2, 0.5, 1.0):
+        num = log.read_text().count("Accepted")
         process = await asyncio.create_subprocess_exec(
             *unicron("bootstrap", str(path)), stderr=asyncio.subprocess.PIPE
         )
+        while log.read_text().count("Accepted") == num:  # noqa: ASYNC110 - another program logs in
+            await asyncio.sleep(0.02)
         await asyncio.sleep(delay_s)
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
