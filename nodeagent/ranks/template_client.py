@@ -3,7 +3,8 @@
 The template listens and outlives agents, so an agent first looks for one that answers and starts a
 process only where none does. A template that dies is started again, with growing pauses, at most
 ``MAX_FAILURES`` times in a row; after that ranks start cold. A template of other code than the
-agent's is ended: both ends of the local protocol must come from one directory.
+agent's is retired: both ends of the local protocol must come from one directory. It lives on until
+its ranks have ended, since nobody else can say how they end.
 
 Whether a rank may be forked is the template's to say (``ForkRefused``); what follows from that is
 decided in ``commands``.
@@ -12,6 +13,8 @@ decided in ``commands``.
 import asyncio
 import logging
 import os
+import select
+import signal
 import subprocess
 from collections.abc import Callable
 from typing import Final
@@ -21,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from nodeagent.probes.process_stats import is_running, read_stat
 from nodeagent.process_tools.json_streams import LineChannel, MessageChannel, connect
 from nodeagent.process_tools.node_clock import NodeClock
-from nodeagent.process_tools.pidfd import kill, open_pidfd, wait_ended
+from nodeagent.process_tools.pidfd import kill, open_pidfd, send, wait_ended
 from nodeagent.protocol.codec import ProtocolError
 from nodeagent.protocol.local import (
     ForkRank,
@@ -174,9 +177,10 @@ class TemplateClient:
         """Return a connection to a template that is ready to fork; start one where none lives."""
         record = self._read_record()
         if record is not None and record.code_dir != str(code_dir()):
-            _LOG.info("stopping the template of another code version: path=%s", record.code_dir)
+            _LOG.info("retiring the template of another code version: path=%s", record.code_dir)
             if is_running(record.pid, record.start_ticks):
-                await _end_process(record.pid)
+                await self._retire(record.pid)
+            self._record_path.unlink(missing_ok=True)
             record = None
         channel = await self._try_connect()
         if channel is None:
@@ -184,6 +188,25 @@ class TemplateClient:
                 record = self._start()
             channel = await self._wait_for_socket(record)
         return channel
+
+    async def _retire(self, pid: int) -> None:
+        """Have a template give way, and wait for it. One that does not is killed.
+
+        A template of code that knows no retirement ends by the signal.
+        """
+        pidfd = open_pidfd(pid)
+        if pidfd is None:
+            return
+        try:
+            send(pidfd, signal.SIGUSR1)
+            deadline = self._clock.monotonic_s() + END_LIMIT_S
+            while self._socket.exists() and not _has_ended(pidfd):
+                if self._clock.monotonic_s() > deadline:
+                    await _end_process(pid)
+                    return
+                await asyncio.sleep(_POLL_S)
+        finally:
+            os.close(pidfd)
 
     def _start(self) -> _TemplateRecord:
         self._child = self._launcher.start_template()
@@ -270,6 +293,11 @@ class TemplateClient:
     def _last_words(self) -> str:
         lines = tail_of(self._launcher.template_log).strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _has_ended(pidfd: int) -> bool:
+    """Return whether a process has ended; a zombie has."""
+    return bool(select.select([pidfd], [], [], 0)[0])
 
 
 async def _end_process(pid: int) -> None:

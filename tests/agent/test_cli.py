@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.probes.process_stats import read_stat
+from nodeagent.protocol.observations import RankExited
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.node import REPOSITORY, AgentNode, record_pids, until
 from tests.fakes.process_states import is_alive
@@ -73,6 +74,7 @@ async def test_copied_code_replaces_the_agent_and_adopts_its_ranks(
     async with bare.controller() as controller:
         await controller.start_ranks(launch(Script()))
         pids = record_pids(bare)
+    template = json.loads((bare.state_dir / "template.json").read_text())["pid"]
     for package in ("nodeagent", "profiles"):
         shutil.copytree(REPOSITORY / package, tmp_path / package)
     shutil.copy(tmp_path / "nodeagent" / "__main__.py", tmp_path)
@@ -84,6 +86,13 @@ async def test_copied_code_replaces_the_agent_and_adopts_its_ranks(
     status = await bare.status()
     assert status.code_dir == str(tmp_path)
     assert {rank.pid for rank in status.ranks} == set(pids.values())
+    # How they end is still known: the former template waits for them.
+    (pid,) = pids.values()
+    async with bare.controller() as controller:
+        os.kill(pid, signal.SIGKILL)
+        exited = await controller.first(RankExited)
+        assert (exited.pid, exited.signal) == (pid, signal.SIGKILL)
+    await ended(template)
 
 
 async def test_stop_leaves_the_ranks_and_kill_ranks_does_not(bare: AgentNode) -> None:

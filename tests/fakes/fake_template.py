@@ -6,7 +6,9 @@ Run as ``python -m tests.fakes.fake_template --state-dir DIR``.
 import argparse
 import os
 import select
+import signal
 import socket
+import time
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -31,16 +33,32 @@ class FakeTemplate:
         self._splitter = LineSplitter()
         self._codec: Codec[ForkRank] = Codec(TypeAdapter(ToTemplate))
         self._rank_by_pid: dict[int, RankLaunch] = {}
+        self._path, self._is_to_retire = path, False
+        signal.signal(signal.SIGUSR1, self._ask_to_retire)
+
+    def _ask_to_retire(self, *_: object) -> None:
+        self._is_to_retire = True
+
+    def _retire(self) -> None:
+        self._listener.close()
+        self._path.unlink()
+        while self._rank_by_pid:
+            self._reap()
+            time.sleep(0.02)
 
     def serve(self) -> None:
-        while True:
-            sources = [one for one in (self._listener, self._connection) if one is not None]
-            ready = select.select(sources, [], [], 0.02)[0]
-            if self._listener in ready:
-                self._accept()
-            elif self._connection is not None and self._connection in ready:
-                self._receive()
-            self._reap()
+        while not self._is_to_retire:
+            self._serve_once()
+        self._retire()
+
+    def _serve_once(self) -> None:
+        sources = [one for one in (self._listener, self._connection) if one is not None]
+        ready = select.select(sources, [], [], 0.02)[0]
+        if self._listener in ready:
+            self._accept()
+        elif self._connection is not None and self._connection in ready:
+            self._receive()
+        self._reap()
 
     def _accept(self) -> None:
         if self._connection is not None:

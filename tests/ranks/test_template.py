@@ -13,7 +13,7 @@ import pytest
 from nodeagent.process_tools.process_files import start_ticks
 from nodeagent.protocol.local import ForkRefused, RankForked, StopAtBoundary
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
-from nodeagent.rank.process.template import EXIT_ALREADY_RUNS
+from nodeagent.rank.process.template import EXIT_ALREADY_RUNS, RETIRE
 from profiles.layout import Layout
 from tests.fakes.directories import short_directory
 from tests.fakes.rank_host import REPOSITORY, RankHost, launches
@@ -172,3 +172,33 @@ Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
         process.kill()
         process.wait()
         host.close()
+
+
+def test_a_retired_template_gives_way_and_records_the_exits_of_its_ranks(
+    state_dir: Path, training: TrainingSpec
+) -> None:
+    program = """
+import signal, sys
+from pathlib import Path
+from nodeagent.rank.process.template import Template
+Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
+"""
+    host = RankHost(state_dir)
+    process = subprocess.Popen([sys.executable, "-c", program, state_dir], cwd=REPOSITORY)
+    try:
+        host.connect_template()
+        launch = launches(training, Layout(), task="stays")[0]
+        pid = host.start([launch])[0]
+        process.send_signal(RETIRE)
+        host.wait_for(lambda: not (state_dir / "template.sock").exists())
+        (state_dir / "template.sock").touch()  # as if another template had begun
+        assert process.poll() is None
+        os.kill(pid, signal.SIGKILL)
+        assert host.wait_for_exit(launch)["signal"] == signal.SIGKILL
+        assert process.wait(10) == 0
+        assert (state_dir / "template.sock").exists(), "it is the other one's"
+    finally:
+        process.kill()
+        process.wait()
+        host.close()
+    (state_dir / "template.sock").unlink()

@@ -8,7 +8,9 @@ connection replaces the old one. On each connection it sends ``TemplateHello``, 
 since an agent can't wait for grandchildren. It has one thread and one ``select`` loop, because a
 process with a second thread can't be forked.
 
-SIGTERM ends the template and leaves its ranks running. The template restarts no rank by itself.
+SIGTERM ends the template and leaves its ranks running. SIGUSR1 retires it: it gives way to a
+template of other code, forks no more, and ends after its last rank, whose exit it still records.
+The template restarts no rank by itself.
 """
 
 import argparse
@@ -39,6 +41,7 @@ from nodeagent.rank.process.warm_imports import RunRank, import_training_program
 
 _LOG = logging.getLogger("nodeagent.rank.process.template")  # it runs as ``__main__``
 
+RETIRE: Final = signal.SIGUSR1
 EXIT_ALREADY_RUNS: Final = 3
 """Exit code of a template if another template runs in the same state directory."""
 
@@ -53,15 +56,23 @@ class Template:
         state_dir: The node's state directory.
         run_rank: Runs in each forked child.
         import_s: Seconds that the imports took, for ``TemplateHello``.
+        give_way: Lets another template run in the state directory.
     """
 
-    def __init__(self, state_dir: Path, run_rank: RunRank, import_s: float) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        run_rank: RunRank,
+        import_s: float,
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
         self._state_dir = state_dir
         self._run_rank = run_rank
         self._hello = TemplateHello(pid=os.getpid(), import_s=import_s)
         self._codec: Codec[ForkRank] = Codec(TypeAdapter(ToTemplate))
         self._files_by_pid: dict[int, ProcessFiles] = {}
-        self._is_ending = False
+        self._give_way = give_way
+        self._is_ending = self._is_to_retire = self._is_retired = False
         self._selector = selectors.DefaultSelector()
         self._connection: socket.socket | None = None
         self._reader = MessageReader(self._codec)
@@ -69,15 +80,18 @@ class Template:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def serve(self) -> None:
-        """Serve agents until SIGTERM."""
+        """Serve agents until SIGTERM; after SIGUSR1, until the last rank has ended."""
         self._listen()
         self._watch_signals()
-        while not self._is_ending:
+        while not self._is_ending and (self._files_by_pid or not self._is_retired):
             for key, _ in self._selector.select():
                 handle: Callable[[], None] = key.data
                 handle()
+            if self._is_to_retire and not self._is_retired:
+                self._retire()
+        if not self._is_retired:
+            (self._state_dir / "template.sock").unlink(missing_ok=True)
         self._release()
-        (self._state_dir / "template.sock").unlink(missing_ok=True)
 
     def _listen(self) -> None:
         path = self._state_dir / "template.sock"
@@ -100,10 +114,25 @@ class Template:
         signal.signal(signal.SIGCHLD, _only_wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
+        signal.signal(RETIRE, self._ask_to_retire)
         self._selector.register(self._signals, selectors.EVENT_READ, self._reap)
 
     def _end(self, *_: object) -> None:
         self._is_ending = True
+
+    def _ask_to_retire(self, *_: object) -> None:
+        self._is_to_retire = True
+
+    def _retire(self) -> None:
+        """Leave socket and lock to the next template."""
+        self._is_retired = True
+        _LOG.info("gives way to a template of other code: ranks=%d", len(self._files_by_pid))
+        self._disconnect()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._give_way()
+        # Last: whoever waits for this begins then.
+        (self._state_dir / "template.sock").unlink(missing_ok=True)
 
     # --- the agent's connection ------------------------------------------------------------
 
@@ -246,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # children.
         gc.collect()
         gc.freeze()
-        Template(state_dir, run_rank, import_s).serve()
+        Template(state_dir, run_rank, import_s, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).serve()
     return 0
 
 
