@@ -1,6 +1,6 @@
 """The keys that a login offers: the private key that is named, or what the ssh-agent holds.
 
-Few keys are offered: servers count refused ones, and close the connection, or the door.
+Few keys are offered: servers count refused ones, and close the connection, or shut the address out.
 """
 
 import contextlib

@@ -25,7 +25,7 @@ _MOST_HANDSHAKES: Final = 64
 _MOST_THROUGH_ONE: Final = 8
 _KEEPALIVE_S: Final = 5.0
 _MOST_LOST_KEEPALIVES: Final = 3
-_MOST_GREETING_BYTES: Final = 256
+_NUM_FIRST_BYTES: Final = 256
 _CROWDED_PAUSE_S: Final = 3.0
 SHUT_OUT_PAUSE_S: Final = 40.0
 """Seconds until the next try at a server that shuts this address out: penalties add up."""
@@ -45,7 +45,7 @@ class SshLogins:
         self._accepted = accepted
         # Each takes milliseconds of one core: more at once would all run into their time limit.
         self._handshakes = asyncio.Semaphore(_MOST_HANDSHAKES)
-        self._doors: dict[_Jumps, _Door] = {}
+        self._shared: dict[_Jumps, _SharedJump] = {}
 
     async def __aenter__(self) -> Self:
         """Begin to open connections."""
@@ -62,9 +62,9 @@ class SshLogins:
 
     def close(self) -> None:
         """End the connections to jump hosts, and with them all that lead through them."""
-        for door in self._doors.values():
-            door.close()
-        self._doors.clear()
+        for shared in self._shared.values():
+            shared.close()
+        self._shared.clear()
 
     async def open(self, address: NodeAddress) -> asyncssh.SSHClientConnection:
         """Return a connection to a node.
@@ -78,9 +78,9 @@ class SshLogins:
     async def _login(self, target: SshTarget, jumps: _Jumps) -> asyncssh.SSHClientConnection:
         if not jumps:
             return await self._login_directly(target)
-        door = self._doors.setdefault(jumps, _Door())
-        async with door.gate:
-            through = await door.connection(lambda: self._login_at_jump(jumps))
+        shared = self._shared.setdefault(jumps, _SharedJump())
+        async with shared.gate:
+            through = await shared.connection(lambda: self._login_at_jump(jumps))
             async with asyncio.timeout(CONNECT_LIMIT_S):
                 return await self._handshake(target, tunnel=through)
 
@@ -102,7 +102,7 @@ class SshLogins:
         with contextlib.ExitStack() as closing:
             closing.callback(connected.close)
             async with asyncio.timeout(CONNECT_LIMIT_S):
-                _refuse_farewell(target, await _greeting(connected))
+                _check_first_bytes(target, await _first_bytes(connected))
             connection = await self._handshake(target, sock=connected)
             closing.pop_all()  # the connection closes it from now on
         return connection
@@ -135,7 +135,7 @@ class SshLogins:
                 )
 
 
-class _Door:
+class _SharedJump:
     """The one connection to a jump host, for all who want to go through it."""
 
     def __init__(self) -> None:
@@ -177,8 +177,11 @@ class _Door:
             self._connection.abort()
 
 
-async def _greeting(connected: socket.socket) -> bytes:
-    """Return the first bytes that a server sends, and leave them to be read again."""
+async def _first_bytes(connected: socket.socket) -> bytes:
+    """Return the first bytes that a server sends, and leave them to be read again.
+
+    Nothing if it closes or resets the connection.
+    """
     loop = asyncio.get_running_loop()
     has_spoken = asyncio.Event()
     loop.add_reader(connected, has_spoken.set)
@@ -186,23 +189,26 @@ async def _greeting(connected: socket.socket) -> bytes:
         await has_spoken.wait()
     finally:
         loop.remove_reader(connected)
-    return connected.recv(_MOST_GREETING_BYTES, socket.MSG_PEEK)
+    try:
+        return connected.recv(_NUM_FIRST_BYTES, socket.MSG_PEEK)
+    except ConnectionResetError:
+        return b""
 
 
-def _refuse_farewell(target: SshTarget, greeting: bytes) -> None:
+def _check_first_bytes(target: SshTarget, first: bytes) -> None:
     """Say what it means that a server says something else than its version.
 
     Raises:
         LoginError: It closes the connection.
     """
-    if b"MaxStartups" in greeting:
+    if b"MaxStartups" in first:
         raise LoginError(
-            f"its SSH server has too many logins under way (it says {_quoted(greeting)}): more fit with a"
+            f"its SSH server has too many logins under way (it says {_quoted(first)}): more fit with a"
             f" larger MaxStartups in sshd_config on {target.host}",
             is_permanent=False,
             retry_after_s=_CROWDED_PAUSE_S,
         )
-    if not greeting or b"Not allowed at this time" in greeting:
+    if not first or b"Not allowed at this time" in first:
         raise _shut_out(target)
 
 
@@ -216,8 +222,8 @@ def _shut_out(target: SshTarget) -> LoginError:
     )
 
 
-def _quoted(greeting: bytes) -> str:
-    line = greeting.splitlines()[0].decode(errors="replace")
+def _quoted(first: bytes) -> str:
+    line = first.splitlines()[0].decode(errors="replace")
     return repr(on_one_line(line))
 
 

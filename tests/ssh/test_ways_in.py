@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -315,7 +316,10 @@ async def test_a_crowded_server_is_named_with_its_setting() -> None:
             await recorder.event(NodeAttached)
 
 
-@pytest.mark.parametrize("says", [b"", b"Not allowed at this time\r\n"])
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing resets
+
+
+@pytest.mark.parametrize("says", [b"", b"Not allowed at this time\r\n", RESET])
 async def test_a_server_that_penalises_this_address_is_left_alone_for_a_while(
     addresses: list[NodeAddress], says: bytes
 ) -> None:
@@ -325,7 +329,10 @@ async def test_a_server_that_penalises_this_address_is_left_alone_for_a_while(
     def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal num_asked
         num_asked += 1
-        writer.write(says)
+        if says == RESET:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        else:
+            writer.write(says)
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
