@@ -32,6 +32,16 @@ class Parser(ArgumentParser):
         self.exit(refuse(self.prog, f"{message} (see {self.prog} --help)"))
 
 
+def add_accept_new(parser: ArgumentParser) -> None:
+    """Define ``--accept-new``, for commands that log in to the nodes of a cluster file."""
+    parser.add_argument(
+        "--accept-new",
+        action="store_true",
+        help="accept the host key of a node that no known_hosts file knows, write it into known_hosts of"
+        " the run_dir, and print its fingerprint",
+    )
+
+
 def file_path(text: str) -> Path:
     """Return the path; refuse an empty one, which would be the working directory."""
     if not text:

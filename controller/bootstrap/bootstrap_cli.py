@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from controller.api.client import NoControllerError, connect
-from controller.arguments import HelpText, count_of, file_path
+from controller.arguments import HelpText, add_accept_new, count_of, file_path
 from controller.bootstrap.fleet_steps import NodeOutcome, remove_all, start_all
 from controller.bootstrap.wheel_cache import MACHINES, PYTHONS, FetchError, cache_dir, fetch
 from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster, load_cluster
@@ -69,12 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="nodes at once (default %(default)s)",
     )
-    parser.add_argument(
-        "--accept-new",
-        action="store_true",
-        help="accept the host key of a node that no known_hosts file knows, write it into"
-        " known_hosts of the run_dir, and print its fingerprint",
-    )
+    add_accept_new(parser)
     parser.add_argument(
         "--remove",
         action="store_true",
@@ -141,9 +136,8 @@ def _chosen(cluster: Cluster, names: str | None) -> list[NodeAddress]:
     Raises:
         ValueError: One of them is not in the cluster file.
     """
-    has_template = any(task.command is None for task in cluster.tasks)
     known = {
-        node.address.node: replace(node.address, has_template=has_template)
+        node.address.node: replace(node.address, has_template=cluster.has_template)
         for node in cluster.nodes
     }
     if names is None:

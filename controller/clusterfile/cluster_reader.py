@@ -67,6 +67,14 @@ class Cluster:
         return self.run_dir / SOCKET_NAME
 
     @property
+    def has_template(self) -> bool:
+        """Whether nodes need a process that has torch and Megatron imported.
+
+        Commands bring interpreters of their own.
+        """
+        return any(task.command is None for task in self.tasks)
+
+    @property
     def has_gpus(self) -> bool:
         """Whether ranks use CUDA and NCCL."""
         return any(node.has_gpus for node in self.nodes)

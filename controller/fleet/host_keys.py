@@ -122,6 +122,14 @@ class HostKeyCheck(asyncssh.SSHClient):
             " (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub there), then accept it with --accept-new"
         )
 
+    def why_revoked(self) -> str:
+        """Return that the key is revoked, and what to do. One line."""
+        name = self._target.name_in_known_hosts
+        return (
+            f"known_hosts revokes the host key of {name}: give that machine another key, or remove the"
+            " line with @revoked"
+        )
+
     def _files_that_know(self) -> list[str]:
         target = self._target
         files = [*target.known_hosts, *([str(self._accepted.path)] if self._accepted else [])]

@@ -136,7 +136,7 @@ class SshLogins:
 
 
 class _SharedJump:
-    """The one connection to a jump host, for all who want to go through it."""
+    """The connection to a jump host. All nodes behind it share it."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Semaphore(_MOST_THROUGH_ONE)
@@ -233,18 +233,22 @@ def _explained(target: SshTarget, check: HostKeyCheck) -> Iterator[None]:
     try:
         yield
     except asyncssh.HostKeyNotVerifiable as error:
-        raise LoginError(check.why_refused()) from error
+        # asyncssh has no error of its own for a revoked key.
+        is_revoked = "revoked" in str(error)
+        raise LoginError(check.why_revoked() if is_revoked else check.why_refused()) from error
     except asyncssh.PermissionDenied as error:
         key = target.client_key or "the keys of the ssh-agent"
         raise LoginError(
             f"the login as {target.user} with {key} is refused: add the public key to ~/.ssh/authorized_keys"
             f" of {target.user} there (ssh-copy-id), or name another user or identity"
         ) from error
-    except asyncssh.ConnectionLost as error:
+    except (asyncssh.ConnectionLost, ConnectionResetError) as error:
         if check.server_version:
             raise
         raise _shut_out(target) from error
     except asyncssh.ChannelOpenError as error:
+        if "reset by peer" in str(error):  # as the jump host saw it
+            raise _shut_out(target) from error
         if error.code != asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
             raise
         raise LoginError(

@@ -15,11 +15,11 @@ def cluster_config(cluster: Cluster, policy: Policy) -> ControllerConfig:
         cluster: The file.
         policy: The policy that holds: the file's, perhaps with options of the command line.
     """
-    # A node with commands alone needs no process that has torch and Megatron imported.
-    has_template = any(task.command is None for task in cluster.tasks)
     training = TrainingOptions(cluster.checkpoints, cluster.data, cluster.seed, num_iterations=None)
     return ControllerConfig(
-        addresses=[replace(node.address, has_template=has_template) for node in cluster.nodes],
+        addresses=[
+            replace(node.address, has_template=cluster.has_template) for node in cluster.nodes
+        ],
         tasks=[task_spec(task, None) for task in cluster.tasks],
         programs=task_programs(cluster.tasks, training),
         policy=policy,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.api.server import ApiSocketError
-from controller.arguments import HelpText, file_path
+from controller.arguments import HelpText, add_accept_new, file_path
 from controller.clusterfile.cluster_reader import Cluster, load_cluster
 from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.core.membership.file_changes import ImpossibleChangeError
@@ -61,12 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="apply plans without an operator's approval, whatever the file says",
     )
-    parser.add_argument(
-        "--accept-new",
-        action="store_true",
-        help="accept the host key of a node that no known_hosts file knows, write it into"
-        " known_hosts of the run_dir, and print its fingerprint",
-    )
+    add_accept_new(parser)
     parser.add_argument(
         "--until-done", action="store_true", help="end when every task has finished"
     )

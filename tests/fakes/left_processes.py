@@ -1,6 +1,6 @@
 """A plugin of pytest: processes that a failed test has left are ended.
 
-Else they keep ports, memory and cores from later tests, and one of those gets the blame.
+They would hold ports, memory and cores, and a later test would fail because of them.
 """
 
 import contextlib

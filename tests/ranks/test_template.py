@@ -151,17 +151,20 @@ def test_cold_rank_trains_like_a_warm_one(
             cold.kill()
 
 
-def test_template_ends_on_sigterm_and_leaves_its_ranks(
-    state_dir: Path, training: TrainingSpec
-) -> None:
-    program = """
+PAUSING = """
 import signal, sys
 from pathlib import Path
 from nodeagent.rank.process.template import Template
 Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
 """
+"""A template whose ranks wait; nothing is imported, to be quick."""
+
+
+def test_template_ends_on_sigterm_and_leaves_its_ranks(
+    state_dir: Path, training: TrainingSpec
+) -> None:
     host = RankHost(state_dir)
-    process = subprocess.Popen([sys.executable, "-c", program, state_dir], cwd=REPOSITORY)
+    process = subprocess.Popen([sys.executable, "-c", PAUSING, state_dir], cwd=REPOSITORY)
     try:
         host.connect_template()
         pid = host.start([launches(training, Layout(), task="stays")[0]])[0]
@@ -177,14 +180,8 @@ Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
 def test_a_retired_template_gives_way_and_records_the_exits_of_its_ranks(
     state_dir: Path, training: TrainingSpec
 ) -> None:
-    program = """
-import signal, sys
-from pathlib import Path
-from nodeagent.rank.process.template import Template
-Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
-"""
     host = RankHost(state_dir)
-    process = subprocess.Popen([sys.executable, "-c", program, state_dir], cwd=REPOSITORY)
+    process = subprocess.Popen([sys.executable, "-c", PAUSING, state_dir], cwd=REPOSITORY)
     try:
         host.connect_template()
         launch = launches(training, Layout(), task="stays")[0]

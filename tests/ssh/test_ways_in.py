@@ -204,6 +204,14 @@ async def test_hashed_names_and_authorities_in_known_hosts_are_believed(
     assert "--accept-new" in str(error)
 
 
+async def test_a_revoked_host_key_is_refused(addresses: list[NodeAddress], tmp_path: Path) -> None:
+    ssh, known = addresses[0].ssh, tmp_path / "known"
+    known.write_text(f"{ssh.known_hosts_line}@revoked * {ssh.host_key}\n")
+    revoked = replace(ssh, host_key="", known_hosts=(str(known),))
+    error = await failure(replace(addresses[0], ssh=revoked))
+    assert "known_hosts revokes the host key of [127.0.0.1]:" in str(error)
+
+
 async def test_a_certificate_of_an_authority_is_believed(tmp_path: Path) -> None:
     authority = asyncssh.generate_private_key("ssh-ed25519")
     # A key of another kind beside the one by which the local cluster knows the server.
@@ -382,5 +390,7 @@ async def test_a_frozen_jump_host_is_noticed_and_left(
             finally:
                 for pid in sessions:
                     os.kill(pid, signal.SIGCONT)
+        before = num_logins(cluster, 0)
         async with await logins.open(behind(target, jump)) as connection:
             assert str((await connection.run("echo here")).stdout) == "here\n"
+    assert num_logins(cluster, 0) == before + 1, "the frozen connection was left"
