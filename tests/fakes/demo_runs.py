@@ -87,12 +87,19 @@ def served_demo(
         process.wait(timeout=60)
 
 
-def processes_under(directory: Path) -> list[psutil.Process]:
-    """Return the living processes that have ``directory`` in their command line or environment."""
+def processes_under(directory: Path, part: str = "") -> list[psutil.Process]:
+    """Return the living processes that have ``directory`` in their command line or environment.
+
+    With ``part``, only those that have it in their command line. A process that ends while it is
+    looked at, or has ended and waits for its parent, is not living.
+    """
     found = []
     for process in psutil.process_iter():
         try:
-            words = [*process.cmdline(), *process.environ().values()]
+            command = process.cmdline()
+            words = [*command, *process.environ().values()]
+            if process.status() == psutil.STATUS_ZOMBIE or part not in " ".join(command):
+                continue
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
         if process.pid != os.getpid() and any(str(directory) in word for word in words):
