@@ -1,21 +1,28 @@
 """Measures how long `unicron bootstrap` takes on many nodes of this machine, and what they cost.
 
-    python benchmarks/bootstrap_times.py [--nodes 32] [--no-template] [--write-docs]
+    python benchmarks/bootstrap_times.py [--nodes 32] [--parallel 64] [--failing] [--write-docs]
 
 Each node is a real OpenSSH server on loopback. Figures: seconds from the first login until every
 agent has answered a second login, on empty nodes and once more where all is there; the memory of
-all agents and templates (proportional set size, MB), when every template has imported torch.
+all agents (proportional set size, MB) and of this process at most. Templates, which import torch,
+begin with the first session of a controller. With ``--failing`` every fourth node fails, in one of
+eight ways.
 """
 
 import argparse
 import asyncio
 import json
+import re
+import resource
+import sys
+import tempfile
 import time
-from collections.abc import Sequence
+import venv
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
+import asyncssh
 import psutil
 from harness.result_pages import (
     MEASUREMENTS,
@@ -27,14 +34,11 @@ from harness.result_pages import (
 )
 from harness.termination import end_on_sigterm
 
-from controller.bootstrap.fleet_steps import start_all
+from controller.bootstrap.fleet_steps import NodeOutcome, start_all
 from controller.bootstrap.wheel_cache import cache_dir
 from controller.fleet.address import NodeAddress
 from controller.fleet.node_connection import SshLogins
 from controller.localcluster.local_cluster import LocalCluster
-
-_PARALLEL: Final = 64
-_TEMPLATE_LIMIT_S: Final = 300.0
 
 
 def main() -> None:
@@ -43,11 +47,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=32, metavar="N", help="nodes (default 32)")
     parser.add_argument(
-        "--no-template", action="store_true", help="as for tasks that are commands alone"
-    )
+        "--parallel", type=int, default=64, metavar="N",
+        help="nodes at once (default 64); all agents start on this one machine",
+    )  # fmt: skip
+    parser.add_argument("--failing", action="store_true", help="have every fourth node fail")
     parser.add_argument("--write-docs", action="store_true", help=f"update {MEASUREMENTS.name}")
     arguments = parser.parse_args()
-    found = asyncio.run(_measure(arguments.nodes, has_template=not arguments.no_template))
+    found = asyncio.run(_measure(arguments))
     report = {**machine(), "num_nodes": arguments.nodes, **found}
     print(json.dumps(report))  # noqa: T201 - the result
     if arguments.write_docs:
@@ -57,50 +63,94 @@ def main() -> None:
             "bootstrap_times",
             f"{machine_line(report)}\n\n    {command_line()}\n\n"
             f"| | {arguments.nodes} nodes |\n|---|---|\n"
+            f"| nodes that became ready | {found['num_ready']} |\n"
+            f"| ways in which the others failed | {found['num_failures']} |\n"
             f"| empty nodes, until all agents have answered, s | {found['first_s']:.1f} |\n"
             f"| the same nodes again, s | {found['again_s']:.1f} |\n"
             f"| memory of all agents, MB | {found['agents_mb']:.0f} |\n"
-            f"| memory of all templates (torch imported), MB | {found['templates_mb']:.0f} |\n",
+            f"| memory of the bootstrap itself, at most, MB | {found['own_mb']:.0f} |\n",
         )
 
 
-async def _measure(num_nodes: int, *, has_template: bool) -> dict[str, float]:
-    async with LocalCluster.start(num_nodes, 1, sshd="openssh") as cluster:
-        addresses = [replace(node.address, has_template=has_template) for node in cluster.nodes]
-        first_s = await _bootstrap(addresses)
-        again_s = await _bootstrap(addresses)
-        if has_template:
-            await _templates_ready(addresses)
-        return {
-            "first_s": first_s,
-            "again_s": again_s,
-            "agents_mb": _memory_mb(addresses, "nodeagent run"),
-            "templates_mb": _memory_mb(addresses, "nodeagent.rank.process.template"),
-        }
+async def _measure(arguments: argparse.Namespace) -> dict[str, float]:
+    num_nodes, is_failing = arguments.nodes, arguments.failing
+    with tempfile.TemporaryDirectory() as folder:
+        async with LocalCluster.start(num_nodes, 1, sshd="openssh") as cluster:
+            addresses = [node.address for node in cluster.nodes]
+            if is_failing:
+                spoil = _ways_to_fail(Path(folder))
+                for number in range(0, num_nodes, 4):
+                    way = spoil[number // 4 % len(spoil)]
+                    addresses[number] = way(addresses[number])
+            first_s, outcomes = await _bootstrap(addresses, arguments.parallel)
+            again_s, _ = await _bootstrap(addresses, arguments.parallel)
+            failures = [each for each in outcomes if not each.is_done]
+            assert len(failures) == (len(range(0, num_nodes, 4)) if is_failing else 0), failures[-1]
+            kinds = {_kind(each) for each in failures}
+            for kind in sorted(kinds):
+                sys.stderr.write(f"{kind}\n")
+            return {
+                "num_ready": len(outcomes) - len(failures),
+                "num_failures": len(kinds),
+                "first_s": first_s,
+                "again_s": again_s,
+                "agents_mb": _memory_mb(addresses),
+                "own_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+            }
 
 
-async def _bootstrap(addresses: Sequence[NodeAddress]) -> float:
+async def _bootstrap(
+    addresses: Sequence[NodeAddress], parallel: int
+) -> tuple[float, list[NodeOutcome]]:
     began = time.perf_counter()
     async with SshLogins() as logins:
-        async for outcome in start_all(addresses, logins, _PARALLEL, cache_dir()):
-            assert outcome.is_done, outcome
-    return time.perf_counter() - began
+        outcomes = [each async for each in start_all(addresses, logins, parallel, cache_dir())]
+    return time.perf_counter() - began, outcomes
 
 
-async def _templates_ready(addresses: Sequence[NodeAddress]) -> None:
-    async with asyncio.timeout(_TEMPLATE_LIMIT_S):
-        for each in addresses:
-            while not (Path(each.state_dir) / "template.sock").exists():  # noqa: ASYNC110
-                await asyncio.sleep(0.5)
+def _kind(outcome: NodeOutcome) -> str:
+    """Return what a node's failure says and advises, without what differs between nodes."""
+    text = f"{outcome.text} | {outcome.advice}"
+    return re.sub(r"\b\d{4,}\b|SHA256:\S+|unicron-\w+", "*", re.sub(r"\bn\d+\b", "N", text))
 
 
-def _memory_mb(addresses: Sequence[NodeAddress], words: str) -> float:
+def _ways_to_fail(folder: Path) -> list[Callable[[NodeAddress], NodeAddress]]:
+    """Return eight ways in which a node is not ready."""
+    old = _interpreter(
+        folder / "old",
+        """echo '{"unicron_facts": {"python": [3, 9, 2], "machine": "x86_64", "packages": {}}}'""",
+    )
+    broken = _interpreter(folder / "broken", 'echo "libpython3.so: not found" >&2; exit 1')
+    crash = _interpreter(folder / "crash", f'[ "$1" = -c ] || exit 7; exec {sys.executable} "$@"')
+    bare = folder / "bare"
+    venv.create(bare)
+    key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+    (folder / "file").touch()
+    return [
+        lambda node: replace(node, ssh=replace(node.ssh, user="nobody")),
+        lambda node: replace(node, ssh=replace(node.ssh, host_key=key)),
+        lambda node: replace(node, python="/nowhere/python3"),
+        lambda node: replace(node, python=old),
+        lambda node: replace(node, python=broken),
+        lambda node: replace(node, python=f"{bare}/bin/python"),
+        lambda node: replace(node, python=crash),
+        lambda node: replace(node, state_dir=f"{folder}/file/{node.node}"),
+    ]
+
+
+def _interpreter(path: Path, line: str) -> str:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def _memory_mb(addresses: Sequence[NodeAddress]) -> float:
     state_dirs = {address.state_dir for address in addresses}
     total = 0
     for process in psutil.process_iter():
         try:
             line = process.cmdline()
-            if state_dirs & set(line) and words in " ".join(line):
+            if state_dirs & set(line) and "nodeagent run" in " ".join(line):
                 total += process.memory_full_info().pss
         except psutil.Error:
             continue

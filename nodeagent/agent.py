@@ -30,6 +30,8 @@ from nodeagent.probes.process_stats import rss_bytes
 from nodeagent.process_tools.beat import next_beat
 from nodeagent.process_tools.json_streams import LineChannel, listen
 from nodeagent.process_tools.node_clock import NodeClock
+from nodeagent.process_tools.service_manager import ServiceManager
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.codec import MAX_LINE_BYTES
 from nodeagent.protocol.ids import AgentId, NodeId
 from nodeagent.protocol.messages import Attach, Heartbeat
@@ -89,6 +91,8 @@ class Agent(Services):
 
     def __init__(self, settings: AgentSettings, clock: NodeClock) -> None:
         self._settings, self._clock = settings, clock
+        self._manager = ServiceManager()
+        self._has_begun_template = False
         self._agent_id = AgentId(f"{settings.node}-{os.urandom(4).hex()}")
         self._group = asyncio.TaskGroup()
         self._ended = asyncio.Event()
@@ -134,14 +138,16 @@ class Agent(Services):
             async with self._group:
                 self._open_sockets()
                 self._begin()
+                self._manager.ready()
                 await self._wait_for_end()
         except* _EndedError:
             _LOG.info("agent stopping: agent=%s", self._agent_id)
         finally:
             for listener in self._listeners:
                 listener.close()
-            for name in ("agent.sock", "ranks.sock", "agent.pid"):
-                (self._settings.state_dir / name).unlink(missing_ok=True)
+            for name in ("agent.sock", "ranks.sock"):
+                (sockets_dir(self._settings.state_dir) / name).unlink(missing_ok=True)
+            (self._settings.state_dir / "agent.pid").unlink(missing_ok=True)
             self._outbox.close()
 
     # --- what sessions ask for ---------------------------------------------------------------
@@ -176,6 +182,7 @@ class Agent(Services):
 
     @override
     def attached(self, attach: Attach) -> None:
+        self._begin_template()
         processes = [rank.name for rank in self._processes.living()]
         is_new_run = attach.run_id != self._outbox.outbox.run_id
         if is_new_run:
@@ -208,7 +215,7 @@ class Agent(Services):
         self._listen("ranks.sock", self._hub.serve, MAX_RANK_LINE_BYTES)
 
     def _listen(self, name: str, serve: Serve, max_line_bytes: int) -> None:
-        listener = listen(self._settings.state_dir / name)
+        listener = listen(sockets_dir(self._settings.state_dir) / name)
         self._listeners.append(listener)
 
         def begin(connection: socket.socket) -> None:
@@ -240,12 +247,18 @@ class Agent(Services):
             os.getpid(),
             len(self._processes.living()),
         )
-        if self._settings.has_template:
-            self._spawn(self._template.run(), "template")
-        else:
+        if not self._settings.has_template:
             self._template.give_up("the agent was started without a template")
+        elif self._template.is_known:
+            self._begin_template()
         self._health.begin(self._spawn)
         self._spawn(self._tick(), "tick")
+
+    def _begin_template(self) -> None:
+        """Have a template from now on. Before its first session a node needs no memory for it."""
+        if self._settings.has_template and not self._has_begun_template:
+            self._has_begun_template = True
+            self._spawn(self._template.run(), "template")
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()
@@ -255,6 +268,7 @@ class Agent(Services):
         """Look again, once a second, for changes that no event reports."""
         while True:
             await next_beat(TICK_S)
+            self._manager.alive()
             self._starter.reap()
             self._causes.sample()
             self._findings.flush()

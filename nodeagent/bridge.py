@@ -19,11 +19,11 @@ _STDIN, _STDOUT = 0, 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Connect to the agent of ``--state-dir DIR``, and copy both ways until one side ends."""
-    if len(arguments) != 2 or arguments[0] != "--state-dir":
-        sys.stderr.write("nodeagent: bridge needs --state-dir DIR and nothing else\n")
+    """Connect to the agent's socket, ``--socket PATH``, and copy both ways until one side ends."""
+    if len(arguments) != 2 or arguments[0] != "--socket":
+        sys.stderr.write("nodeagent: bridge needs --socket PATH and nothing else\n")
         return 2
-    place = os.path.join(arguments[1], "agent.sock")  # noqa: PTH118 - pathlib takes 20 ms
+    place = arguments[1]
     agent = socket.socket(socket.AF_UNIX)
     try:
         agent.connect(place)

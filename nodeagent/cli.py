@@ -10,18 +10,15 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from nodeagent.control import ControlError, ask_agent, start_agent, stop_agent
+from nodeagent.control import AgentChoice, ControlError, ask_agent, start_agent, stop_agent
 from nodeagent.process_tools.log_format import log_to_stderr
 from nodeagent.process_tools.node_clock import SystemNodeClock
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
 from nodeagent.session.local_queries import AskStatus
-
-MAX_SOCKET_PATH_BYTES: Final = 107
-"""Longest path of a unix socket on Linux, without the terminating zero."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--state-dir", type=Path, required=True, metavar="DIR")
     for name in ("start", "run"):
         _add_agent_options(parsers[name])
+    parsers["start"].add_argument(
+        "--unit", default="", metavar="NAME", help="the system unit of the site that runs the agent"
+    )
     parsers["stop"].add_argument(
         "--kill-ranks", action="store_true", help="end the ranks and the template too"
     )
@@ -86,16 +86,15 @@ def _add_agent_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(state_dir: Path) -> Path:
-    """Make the state directory if it is missing; return its absolute path."""
+    """Make the state directory if it is missing; return its absolute path.
+
+    Raises:
+        OSError: It, or the place of its sockets, can't be made.
+    """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     state_dir = state_dir.resolve()
     state_dir.chmod(0o700)
-    longest = len(str(state_dir / "template.sock").encode())
-    if longest > MAX_SOCKET_PATH_BYTES:
-        raise ControlError(
-            f"state directory {state_dir} is too long by {longest - MAX_SOCKET_PATH_BYTES} bytes:"
-            f" a socket's path has at most {MAX_SOCKET_PATH_BYTES}"
-        )
+    sockets_dir(state_dir)
     return state_dir
 
 
@@ -105,9 +104,8 @@ def _start(state_dir: Path, options: argparse.Namespace) -> int:
     if options.kernel_log is not None:
         passed_on += ["--kernel-log", str(options.kernel_log.absolute())]
     passed_on += ["--no-template"] if options.no_template else []
-    started = start_agent(
-        state_dir, options.node, options.num_workers, passed_on, SystemNodeClock()
-    )
+    choice = AgentChoice(state_dir, options.node, options.num_workers, options.unit)
+    started = start_agent(choice, passed_on, SystemNodeClock())
     sys.stdout.write(started.to_json() + "\n")
     return 0
 

@@ -8,9 +8,8 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +20,20 @@ from pydantic import BaseModel, ValidationError
 from nodeagent.probes.process_stats import find_by_environment, is_running, read_stat
 from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import kill, open_pidfd
+from nodeagent.process_tools.socket_places import remove_sockets, sockets_dir
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.codec import encode
 from nodeagent.ranks.launcher import STATE_DIR_VARIABLE, code_dir
 from nodeagent.ranks.rank_files import RankFiles, tail_of
 from nodeagent.session.local_queries import AgentStatus, AskStatus, Leave
+from nodeagent.starting import UnitError, launch, stop_unit
 
-START_LIMIT_S: Final = 10.0
+START_LIMIT_S: Final = 40.0
+"""An interpreter on a network file system, or on a busy node, takes long to import."""
 STOP_LIMIT_S: Final = 15.0
 _ANSWER_LIMIT_S: Final = 2.0
 _PATIENCE_S: Final = 5.0
 """An agent that was asked to leave is killed after this."""
-_MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 _POLL_S: Final = 0.02
 
 
@@ -41,22 +42,43 @@ class ControlError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class AgentChoice:
+    """The agent that is wanted.
+
+    Attributes:
+        state_dir: Its state directory.
+        node: The node's name.
+        num_workers: Worker slots of the node.
+        unit: Unit of the site that runs it; empty if there is none.
+    """
+
+    state_dir: Path
+    node: str
+    num_workers: int
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StartedAgent:
-    """An agent that answers."""
+    """An agent that answers. ``way`` says how it was started; empty if it ran already."""
 
     status: AgentStatus
+    socket: str
     ready_s: float
     is_new: bool
+    way: str
 
     def to_json(self) -> str:
         """Return the line that ``start`` prints."""
         return json.dumps(
             {
+                "agent_id": self.status.agent_id,
                 "node": self.status.node,
                 "pid": self.status.pid,
-                "agent_id": self.status.agent_id,
+                "socket": self.socket,
                 "ready_s": round(self.ready_s, 3),
                 "is_new": self.is_new,
+                "way": self.way,
             }
         )
 
@@ -66,7 +88,7 @@ def ask_agent(state_dir: Path, question: BaseModel) -> AgentStatus | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_LIMIT_S)
         try:
-            connection.connect(str(state_dir / "agent.sock"))
+            connection.connect(_socket_of(state_dir))
             connection.sendall(encode(question))
             with connection.makefile("rb") as answer:
                 return AgentStatus.model_validate_json(answer.readline())
@@ -74,10 +96,8 @@ def ask_agent(state_dir: Path, question: BaseModel) -> AgentStatus | None:
             return None
 
 
-def start_agent(
-    state_dir: Path, node: str, num_workers: int, options: list[str], clock: NodeClock
-) -> StartedAgent:
-    """Make sure that an agent of this code answers; start one, detached, if none does.
+def start_agent(settings: AgentChoice, options: Sequence[str], clock: NodeClock) -> StartedAgent:
+    """Make sure that an agent of this code answers; start one, which outlives us, if none does.
 
     An agent of other code, or with another number of workers, is asked to leave first; its ranks
     stay and are adopted.
@@ -85,18 +105,26 @@ def start_agent(
     Raises:
         ControlError: It did not answer within ``START_LIMIT_S``, or is another node's.
     """
+    state_dir, node, num_workers = settings.state_dir, settings.node, settings.num_workers
     began = clock.monotonic_s()
     status = ask_agent(state_dir, AskStatus())
     if status is not None:
         if status.node != node:
             raise ControlError(f"{state_dir} belongs to node {status.node}, not {node}")
         if status.code_dir == str(code_dir()) and status.num_workers == num_workers:
-            return StartedAgent(status, clock.monotonic_s() - began, is_new=False)
+            ready_s = clock.monotonic_s() - began
+            return StartedAgent(status, _socket_of(state_dir), ready_s, is_new=False, way="")
         stop_agent(state_dir, kill_ranks=False, clock=clock)
     arguments = ["--state-dir", str(state_dir), "--node", node, "--num-workers", str(num_workers)]
-    process = _start_detached(state_dir, [*arguments, *options])
+    try:
+        launched = launch(state_dir, [*arguments, *options], settings.unit)
+    except UnitError as error:
+        raise ControlError(str(error)) from error
+    process = launched.process
     status = _wait_for_answer(state_dir, process, clock)
-    return StartedAgent(status, clock.monotonic_s() - began, is_new=status.pid == process.pid)
+    is_new = process is None or status.pid == process.pid
+    ready_s = clock.monotonic_s() - began
+    return StartedAgent(status, _socket_of(state_dir), ready_s, is_new, launched.way)
 
 
 def stop_agent(state_dir: Path, *, kill_ranks: bool, clock: NodeClock) -> None:
@@ -105,6 +133,10 @@ def stop_agent(state_dir: Path, *, kill_ranks: bool, clock: NodeClock) -> None:
     Raises:
         ControlError: Something of it is still there after ``STOP_LIMIT_S``.
     """
+    try:
+        stop_unit(state_dir)
+    except UnitError as error:
+        raise ControlError(str(error)) from error
     ask_agent(state_dir, Leave(kill_ranks=kill_ranks))
     asked_at = clock.monotonic_s()
     while not _is_lock_free(state_dir):
@@ -117,27 +149,8 @@ def stop_agent(state_dir: Path, *, kill_ranks: bool, clock: NodeClock) -> None:
         _sweep(state_dir, clock)
 
 
-def _start_detached(state_dir: Path, arguments: list[str]) -> "subprocess.Popen[bytes]":
-    log = state_dir / "agent.log"
-    if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
-        log.replace(state_dir / "agent.log.1")
-    paths = [str(code_dir()), os.environ.get("PYTHONPATH", "")]
-    # -P: the state directory must not become a place that modules are imported from.
-    command = [sys.executable, "-P", "-m", "nodeagent", "run", *arguments]
-    with log.open("ab") as output:
-        return subprocess.Popen(  # noqa: S603 - the command is our own
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=state_dir,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
-            start_new_session=True,
-        )
-
-
 def _wait_for_answer(
-    state_dir: Path, process: "subprocess.Popen[bytes]", clock: NodeClock
+    state_dir: Path, process: "subprocess.Popen[bytes] | None", clock: NodeClock
 ) -> AgentStatus:
     deadline = clock.monotonic_s() + START_LIMIT_S
     while clock.monotonic_s() < deadline:
@@ -145,7 +158,7 @@ def _wait_for_answer(
         status = ask_agent(state_dir, AskStatus())
         if status is not None:
             return status
-        if process.poll() is not None and _is_lock_free(state_dir):
+        if process is not None and process.poll() is not None and _is_lock_free(state_dir):
             raise ControlError(f"the agent ended at once: {_last_words(state_dir)}")
         time.sleep(_POLL_S)
     raise ControlError(
@@ -180,8 +193,12 @@ def _sweep(state_dir: Path, clock: NodeClock) -> None:
         for pid, is_ours in remaining.items():
             _kill(pid, is_ours)
         time.sleep(_POLL_S)
-    for name in ("ranks.sock", "agent.sock", "template.sock", "template.json"):
-        (state_dir / name).unlink(missing_ok=True)
+    remove_sockets(state_dir)
+    (state_dir / "template.json").unlink(missing_ok=True)
+
+
+def _socket_of(state_dir: Path) -> str:
+    return str(sockets_dir(state_dir) / "agent.sock")
 
 
 def _remaining(state_dir: Path) -> dict[int, Callable[[], bool]]:

@@ -1,24 +1,17 @@
 """What a node has: its interpreter and the packages in it. Nothing is installed or changed."""
 
-import asyncio
-import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import asyncssh
 
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import in_free_session, shell_line
-from controller.fleet.errors import translated
-from profiles.records import on_one_line
+from controller.fleet.node_commands import NO_PROGRAM, Done, run_words
 
 LEAST_PYTHON: Final = (3, 11)
 _LEAST_PYDANTIC: Final = (2, 9)
-_LIMIT_S: Final = 60.0
 _KEY: Final = "unicron_facts"
-_NOT_FOUND: Final = 127
-_NOT_EXECUTABLE: Final = 126
 # For interpreters of any age. Versions are read without an import: that of torch takes seconds.
 _QUESTION: Final = f"""\
 import json, platform, sys
@@ -77,20 +70,16 @@ async def ask_facts(connection: asyncssh.SSHClientConnection, address: NodeAddre
         LinkError: The connection broke.
         NotReadyError: There is no such interpreter, or it does not run.
     """
-    line = shell_line([address.python, "-c", _QUESTION])
-    with translated(f"looking at {address.node}"):
-        done = await in_free_session(lambda: connection.run(line, timeout=_LIMIT_S))
+    words = [address.python, "-c", _QUESTION]
+    done = await run_words(connection, f"looking at {address.node}", words)
     mend = "name an interpreter that has torch and megatron-core: python, in [ssh] or [[nodes]]"
-    if done.exit_status in {_NOT_FOUND, _NOT_EXECUTABLE}:
+    if done.status in NO_PROGRAM:
         raise NotReadyError(f"there is no interpreter {address.python}", mend)
-    text = str(done.stdout or "")
     try:
-        found: dict[str, Any] = json.loads(text[text.index(f'{{"{_KEY}"') :])[_KEY]
+        found = done.answer(_KEY)[_KEY]
         return NodeFacts(tuple(found["python"]), found["machine"], found["packages"])
     except (ValueError, KeyError, TypeError):
-        words = str(done.stderr or "").strip().splitlines()
-        reason = on_one_line(words[-1]) if words else f"exit status {done.exit_status}"
-        raise NotReadyError(f"{address.python} does not run: {reason}", mend) from None
+        raise NotReadyError(f"{address.python} does not run: {done.last_words}", mend) from None
 
 
 def check_facts(facts: NodeFacts, address: NodeAddress) -> None:
@@ -123,18 +112,16 @@ def check_facts(facts: NodeFacts, address: NodeAddress) -> None:
 
 async def run_there(
     connection: asyncssh.SSHClientConnection, address: NodeAddress, doing: str, *words: str
-) -> str:
-    """Run a command on a node; return what it printed.
+) -> Done:
+    """Run a command on a node; return what became of it.
 
     Raises:
         LinkError: The connection broke.
         NotReadyError: The command failed. The text holds its last line.
     """
-    with translated(f"{doing} {address.node}"):
-        async with asyncio.timeout(_LIMIT_S):
-            done = await in_free_session(lambda: connection.run(shell_line(words)))
-    if done.exit_status != 0:
-        said = str(done.stderr or "").strip().splitlines()
-        reason = on_one_line(said[-1]) if said else f"exit status {done.exit_status}"
-        raise NotReadyError(f"{doing} {address.node}: {reason}", "look into agent.log there")
-    return str(done.stdout or "")
+    done = await run_words(connection, f"{doing} {address.node}", words)
+    if done.status != 0:
+        raise NotReadyError(
+            f"{doing} {address.node}: {done.last_words}", "look into agent.log there"
+        )
+    return done

@@ -1,6 +1,5 @@
 """The steps on one node: look, copy, start, and look again from a second login."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,18 +15,12 @@ from controller.bootstrap.node_facts import (
 )
 from controller.bootstrap.wheel_cache import Wheels, wheels_for
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import (
-    code_directory,
-    ensure_agent,
-    home_of,
-    in_free_session,
-    upload,
-)
+from controller.fleet.bootstrap import code_directory, ensure_agent
 from controller.fleet.bundle import Bundle
-from controller.fleet.errors import LinkError, translated
+from controller.fleet.errors import LinkError
+from controller.fleet.node_commands import copy_files, home_of, run_if_there
 from controller.fleet.node_connection import SshLogins
 
-_STATUS_BEGIN: Final = '{"kind":"agent_status"'
 _NO_ANSWER: Final = "no agent answers"
 _STATUS: Final = """\
 for code in "$1"/agent/*/; do
@@ -36,6 +29,7 @@ done
 exit 3
 """
 """Any version of the agent's code can ask the agent: it asks over the agent's socket."""
+_USE_WHEELS: Final = 'printf %s "$2" >"$1/current.$2" && mv -f -- "$1/current.$2" "$1/current"'
 _REMOVE: Final = """\
 rm -rf -- "$1" || exit 1
 rmdir -- "$2" 2>/dev/null || :
@@ -141,13 +135,12 @@ async def _put_wheels(
         LinkError: The connection broke, or something can't be written.
     """
     folder = f"{address.state_dir}/wheels"
-    with translated(f"copying wheels to {folder} on {address.node}"):
-        async with await in_free_session(connection.start_sftp_client) as sftp:
-            if not await sftp.isdir(f"{folder}/{wheels.digest}"):
-                await upload(sftp, wheels.files, f"{folder}/{wheels.digest}")
-            async with sftp.open(f"{folder}/current.{wheels.digest}", "w") as file:
-                await file.write(wheels.digest)
-            await sftp.posix_rename(f"{folder}/current.{wheels.digest}", f"{folder}/current")
+    words = ["sh", "-c", _USE_WHEELS, "sh", folder, wheels.digest]
+    directory = f"{folder}/{wheels.digest}"
+    doing = f"looking at wheels on {address.node}"
+    if await run_if_there(connection, doing, directory, ["true"]) is None:
+        await copy_files(connection, address, "wheels", wheels.files, directory)
+    await run_there(connection, address, "choosing wheels on", *words)
 
 
 async def _absolute(connection: asyncssh.SSHClientConnection, address: NodeAddress) -> NodeAddress:
@@ -166,8 +159,8 @@ async def _asked_agent(
     """
     words = ["sh", "-c", _STATUS, "sh", address.state_dir, address.python]
     try:
-        text = await run_there(connection, address, "asking the agent on", *words)
-        found = json.loads(text[text.index(_STATUS_BEGIN) :])
+        done = await run_there(connection, address, "asking the agent on", *words)
+        found = done.answer("kind")
         return AgentFacts(found["agent_id"], found["pid"], found["code_dir"], len(found["ranks"]))
     except (ValueError, KeyError) as error:
         raise NotReadyError("the agent does not say how it is", "see agent.log there") from error

@@ -15,6 +15,7 @@ NO_CONFIG: Final = "none"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
+_UNIT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@-]{0,200}\.service")
 _HOST_KEY: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ AAAA[A-Za-z0-9+/=]*(?: .*)?")
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
 
@@ -54,6 +55,12 @@ def _is_host_key(text: str) -> str:
 def _is_interface(name: str) -> str:
     if not _INTERFACE.fullmatch(name):
         raise ValueError("must be the name of a network interface, such as ib0")
+    return name
+
+
+def _is_unit(name: str) -> str:
+    if not _UNIT.fullmatch(name):
+        raise ValueError("must be the name of a systemd service, such as unicron-agent.service")
     return name
 
 
@@ -131,6 +138,9 @@ class SshSection(Section):
         python: Interpreter on the node that has torch and megatron-core. Default: ``python3``.
         state_dir: Directory on the node for the agent and its files. The names of the cluster and
             the node are added. Default: ``~/.unicron``.
+        unit: System unit on the node that runs the agent, made by the site:
+            ``unicron-agent.service``. Default: a unit of the user's own systemd, if that runs
+            without logins, else a detached process.
     """
 
     config: Word | None = None
@@ -142,6 +152,7 @@ class SshSection(Section):
     host_key: Annotated[Word, AfterValidator(_is_host_key)] | None = None
     python: Word | None = None
     state_dir: NodePath | None = None
+    unit: Annotated[str, AfterValidator(_is_unit)] | None = None
 
 
 class NodesSection(SshSection):

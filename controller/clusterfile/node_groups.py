@@ -88,6 +88,7 @@ def nodes_of(
                 python=login.python or _PYTHON,
                 num_workers=group.gpus or group.workers or 0,
                 kernel_log=group.kernel_log or "",
+                unit=login.unit or "",
                 training_address=places[number] if places else "",
                 training_interface=group.training_interface or "",
             ),

@@ -74,6 +74,7 @@ class NodeAddress:
         training_address: Address or name of the node in the network of the ranks; empty if it is
             the one that SSH uses.
         training_interface: Network interface of the ranks; empty to find it.
+        unit: System unit of the site that runs the agent; empty to start it in another way.
         has_template: False if all tasks are commands, so that no rank is forked from a template.
     """
 
@@ -86,6 +87,7 @@ class NodeAddress:
     jumps: tuple[SshTarget, ...] = ()
     training_address: str = ""
     training_interface: str = ""
+    unit: str = ""
     has_template: bool = True
 
     @property

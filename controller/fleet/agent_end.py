@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import home_of, in_free_session, shell_line
-from controller.fleet.errors import LinkError, TemporaryLinkError, translated
+from controller.fleet.errors import LinkError, TemporaryLinkError
 from controller.fleet.host_keys import AcceptedKeys
+from controller.fleet.node_commands import home_of, run_words
 from controller.fleet.node_connection import SshLogins
 from nodeagent.protocol.ids import NodeId
 
@@ -51,11 +51,8 @@ async def _end_agent(address: NodeAddress, logins: SshLogins) -> None:
     async with await logins.open(address) as connection:
         if not address.is_absolute:
             address = address.at_home(await home_of(connection, address.node))
-        line = shell_line(["sh", "-c", _SCRIPT, "sh", address.state_dir, address.python])
-        with translated(f"ending the agent on {address.node}"):
-            done = await in_free_session(lambda: connection.run(line, timeout=_END_LIMIT_S))
-        if done.exit_status != 0:
-            words = str(done.stderr or "").strip().splitlines()
-            raise TemporaryLinkError(
-                f"ending the agent on {address.node}: {words[-1] if words else 'no message'}"
-            )
+        doing = f"ending the agent on {address.node}"
+        words = ["sh", "-c", _SCRIPT, "sh", address.state_dir, address.python]
+        done = await run_words(connection, doing, words, limit_s=_END_LIMIT_S)
+        if done.status != 0:
+            raise TemporaryLinkError(f"{doing}: {done.last_words}")

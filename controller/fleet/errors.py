@@ -68,10 +68,6 @@ def translated(doing: str) -> Iterator[None]:
         raise kind(f"{doing}: {error}", error.retry_after_s) from error
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise PermanentLinkError(f"{doing}: the login key can't be used: {error}") from error
-    except (asyncssh.SFTPNoConnection, asyncssh.SFTPConnectionLost) as error:
-        raise TemporaryLinkError(f"{doing}: {error}") from error
-    except asyncssh.SFTPError as error:
-        raise PermanentLinkError(f"{doing}: {error}") from error
     except ValueError as error:
         raise PermanentLinkError(f"{doing}: the address makes no sense: {error}") from error
     except TimeoutError as error:

@@ -24,7 +24,7 @@ from controller.core.events import (
     Observed,
 )
 from controller.fleet.address import NodeAddress
-from controller.fleet.bootstrap import ensure_agent, home_of, open_bridge
+from controller.fleet.bootstrap import ensure_agent, open_bridge
 from controller.fleet.errors import (
     LinkError,
     PermanentLinkError,
@@ -32,6 +32,7 @@ from controller.fleet.errors import (
     translated,
 )
 from controller.fleet.link_context import LinkContext
+from controller.fleet.node_commands import home_of
 from controller.fleet.node_connection import CONNECT_LIMIT_S
 from controller.fleet.open_commands import OpenCommands, Subject
 from nodeagent.protocol.codec import Codec, MessageReader, encode
@@ -81,6 +82,8 @@ class NodeLink:
         self._last_message_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered. It has to be replaced."""
+        self._socket = ""
+        """Path of the agent's socket, where an agent has named it. It need not be the usual one."""
         self._is_bridged = False
         """Whether the server forbids forwarding, so that a command carries the session."""
 
@@ -146,7 +149,7 @@ class NodeLink:
         if not self._has_refused:
             with contextlib.suppress(TemporaryLinkError):
                 return await self._open_session(connection)
-        await ensure_agent(connection, self.address, self._bundle)
+        self._socket = await ensure_agent(connection, self.address, self._bundle)
         self._has_refused = False
         try:
             return await self._open_session(connection)
@@ -154,18 +157,22 @@ class NodeLink:
             if self._is_bridged:
                 raise
         # The agent has just answered on the node itself: the server forbids forwarding.
-        opened = await open_bridge(connection, self.address, self._bundle)
+        opened = await open_bridge(connection, self.address, self._bundle, self._place)
         self._is_bridged = True
         text = "its SSH server forbids forwarding: the session runs over a bridge"
         _LOG.info("bridged: node=%s", self.address.node)
         self._listener.note(self.address.node, text)
         return opened
 
+    @property
+    def _place(self) -> str:
+        return self._socket or self.address.agent_socket
+
     async def _open_session(
         self, connection: asyncssh.SSHClientConnection
     ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
         if self._is_bridged:
-            return await open_bridge(connection, self.address, self._bundle)
+            return await open_bridge(connection, self.address, self._bundle, self._place)
         return await self._open_socket(connection)
 
     async def _open_socket(
@@ -173,9 +180,7 @@ class NodeLink:
     ) -> tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]:
         with translated(f"opening the agent's socket on {self.address.node}"):
             async with asyncio.timeout(CONNECT_LIMIT_S):
-                return await connection.open_unix_connection(
-                    self.address.agent_socket, encoding=None
-                )
+                return await connection.open_unix_connection(self._place, encoding=None)
 
     async def _serve(
         self, reader: "asyncssh.SSHReader[bytes]", writer: "asyncssh.SSHWriter[bytes]"

@@ -1,10 +1,10 @@
 """The agent's side of ``template.sock``: keeps a template alive and asks it to fork.
 
 The template listens and outlives agents, so an agent first looks for one that answers and starts a
-process only where none does. A template that dies is started again, with growing pauses, at most
-``MAX_FAILURES`` times in a row; after that ranks start cold. A template of other code than the
-agent's is retired: both ends of the local protocol must come from one directory. It lives on until
-its ranks have ended, since nobody else can say how they end.
+process only where none does. A template that dies is started again, with growing pauses. After
+``MAX_FAILURES`` times in a row ranks start cold, and it is tried every ten minutes. A template of
+other code than the agent's is retired: both ends of the local protocol must come from one
+directory. It lives on until its ranks have ended, since nobody else can say how they end.
 
 Whether a rank may be forked is the template's to say (``ForkRefused``); what follows from that is
 decided in ``commands``.
@@ -25,6 +25,7 @@ from nodeagent.probes.process_stats import is_running, read_stat
 from nodeagent.process_tools.json_streams import LineChannel, MessageChannel, connect
 from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.process_tools.pidfd import kill, open_pidfd, send, wait_ended
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.codec import ProtocolError
 from nodeagent.protocol.local import (
     ForkRank,
@@ -43,6 +44,8 @@ _LOG = logging.getLogger(__name__)
 MAX_FAILURES: Final = 5
 FIRST_BACKOFF_S: Final = 0.5
 HEALTHY_AFTER_S: Final = 30.0
+AGAIN_AFTER_S: Final = 600.0
+"""After this, a template that was given up is tried again: what was in its way may be gone."""
 """A template that was ready for so long had no trouble starting: failures count anew."""
 READY_LIMIT_S: Final = 120.0
 FORK_LIMIT_S: Final = 30.0
@@ -81,7 +84,7 @@ class TemplateClient:
         self._launcher = launcher
         self._clock = clock
         self._on_ready = on_ready
-        self._socket = launcher.state_dir / "template.sock"
+        self._socket = sockets_dir(launcher.state_dir) / "template.sock"
         self._record_path = launcher.state_dir / "template.json"
         self._child: subprocess.Popen[bytes] | None = None
         self._channel: LineChannel | None = None
@@ -90,6 +93,11 @@ class TemplateClient:
         self._given_up = ""
         self._answers: dict[RankKey, asyncio.Future[RankForked | ForkRefused]] = {}
         self._ending = asyncio.Event()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an agent of this node has started a template, which may live."""
+        return self._record_path.exists()
 
     @property
     def is_ready(self) -> bool:
@@ -107,7 +115,7 @@ class TemplateClient:
         self._settled.set()
 
     async def run(self) -> None:
-        """Keep a template ready until it is given up."""
+        """Keep a template ready. While it is given up, ranks start cold."""
         num_failures = 0
         while not self._ending.is_set():
             began = None
@@ -129,10 +137,11 @@ class TemplateClient:
                 MAX_FAILURES,
                 reason,
             )
-            if num_failures >= MAX_FAILURES:
-                self.give_up(f"the template failed {num_failures} times: {reason}")
-                return
-            await asyncio.sleep(FIRST_BACKOFF_S * 2 ** (num_failures - 1))
+            if num_failures < MAX_FAILURES:
+                await asyncio.sleep(FIRST_BACKOFF_S * 2 ** (num_failures - 1))
+                continue
+            self.give_up(f"the template failed {num_failures} times: {reason}")
+            await asyncio.sleep(AGAIN_AFTER_S)
 
     async def fork(self, launch: RankLaunch) -> RankForked | ForkRefused:
         """Ask the template for one rank.
@@ -263,6 +272,7 @@ class TemplateClient:
         _LOG.info("template ready: pid=%d import_s=%.2f", hello.pid, hello.import_s)
         self._on_ready()
         self._channel = channel
+        self._given_up = ""
         self._settled.set()
 
     def _answer(self, message: RankForked | ForkRefused) -> None:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from nodeagent.probes.process_stats import read_stat
 from nodeagent.process_tools.process_files import ProcessFiles
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import (
     AskStanding,
@@ -125,7 +126,7 @@ class FakeRank:
     """The rank's process."""
 
     def __init__(self, state_dir: Path, rank: RankLaunch) -> None:
-        self._path = str(state_dir / "ranks.sock")
+        self._path = str(sockets_dir(state_dir) / "ranks.sock")
         self._silence = state_dir / "silence"
         self._rank = rank
         self._script = script_of(rank)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -24,7 +25,7 @@ class FakeTemplate:
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
-        path = state_dir / "template.sock"
+        path = sockets_dir(state_dir) / "template.sock"
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))

@@ -113,7 +113,6 @@ class TwoNetworks:
             f"ListenAddress {self.control_address(name)}\nPort {PORT}\nHostKey {self._directory / name}\n"
             f"AuthorizedKeysFile {self._directory / 'client.pub'}\nStrictModes no\nUsePAM no\n"
             "PidFile none\nPermitRootLogin prohibit-password\nMaxStartups 100\n"
-            "Subsystem sftp internal-sftp\n"
         )
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         server = [_SSHD, "-D", "-e", "-f", str(config)]

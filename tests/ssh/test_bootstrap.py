@@ -29,7 +29,7 @@ from controller.localcluster.local_cluster import LocalCluster
 from controller.localcluster.ssh.openssh import OpenSsh
 from controller.localcluster.ssh.ssh_server import log_path
 from nodeagent.protocol.ids import NodeId
-from nodeagent.protocol.observations import RankStarted
+from nodeagent.protocol.observations import IterationCommitted, RankStarted
 from tests.fakes.fake_rank import Script, launch
 from tests.fakes.fleet_recorder import (
     FleetRecorder,
@@ -97,6 +97,7 @@ async def test_each_node_becomes_ready_or_says_what_to_do(
         """[ "$1" = -c ] && echo '{"unicron_facts": {"python": [3, 9, 2], "machine": "x86_64", "packages": {}}}' && exit""",
     )
     broken = wrapper(tmp_path / "broken", 'echo "libpython3.so: not found" >&2; exit 1')
+    mute = wrapper(tmp_path / "mute", '[ "$1" = -c ] || exit 7')
     (tmp_path / "file").touch()
     spoilt = {
         "stranger": replace(other, ssh=replace(other.ssh, user="nobody")),
@@ -105,6 +106,7 @@ async def test_each_node_becomes_ready_or_says_what_to_do(
         "bare": replace(other, python=f"{bare}/bin/python", has_template=True),
         "wheelless": replace(other, python=f"{bare}/bin/python", has_template=False),
         "broken": replace(other, python=str(broken)),
+        "mute": replace(other, python=str(mute)),
         "full": replace(other, state_dir=f"{tmp_path}/file/state"),
     }
     named = [replace(address, node=NodeId(name)) for name, address in spoilt.items()]
@@ -120,7 +122,8 @@ async def test_each_node_becomes_ready_or_says_what_to_do(
     assert "no wheels for Python" in says["wheelless"]
     assert "fetch them once: unicron bootstrap --fetch" in says["wheelless"]
     assert "does not run: libpython3.so: not found" in says["broken"]
-    assert "is not a directory" in says["full"]
+    assert f"/{VERSION} on mute: exit status 7" in says["mute"]
+    assert "file/state/agent: Not a directory; name another place as state_dir" in says["full"]
     assert all("\n" not in text for text in says.values())
     again = await bootstrapped(good)
     assert again["n1"].text == outcomes["n1"].text.replace("started", "runs already")
@@ -289,3 +292,71 @@ async def test_wrong_options_touch_no_node(
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+IN_ITS_OWN_MOUNTS = """\
+[ "$STAGE" ] || STAGE=inside exec unshare -m --propagation private "$0" "$@"
+mount --bind {path} {path} && mount -o remount,bind,{option} {path} || exit 9
+"""
+"""Lines of an interpreter that finds ``path`` read-only, or no place for programs."""
+
+
+def mounted(path: Path, place: Path, option: str) -> Path:
+    return wrapper(path, IN_ITS_OWN_MOUNTS.format(path=place, option=option))
+
+
+async def trains_an_iteration(address: NodeAddress) -> None:
+    recorder = FleetRecorder()
+    async with running_fleet([address], recorder) as fleet:
+        await recorder.event(NodeAttached)
+        fleet.start_ranks(N1, [launch(Script())])
+        await recorder.observed(IterationCommitted)
+    done = await removed(address, is_forced=True)
+    assert done.is_done, done
+
+
+async def test_a_read_only_home_names_the_key_for_another_place(
+    open_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    home, scratch = tmp_path / "home", open_cluster.nodes[0].state_dir / "scratch"
+    for each in (home, scratch):
+        each.mkdir()
+    inner = write_python(tmp_path / "inner", *FAKE_RANKS)
+    python = tmp_path / "python"
+    text = mounted(python, home, "ro").read_text().replace(sys.executable, str(inner))
+    python.write_text(text)
+    address = address_of(open_cluster.nodes[0], python)
+    refused = await bootstrapped(replace(address, state_dir=f"{home}/state"))
+    assert not refused["n1"].is_done
+    assert "Read-only file system; name another place as state_dir" in refused["n1"].text
+    elsewhere = replace(address, state_dir=str(scratch))
+    outcomes = await bootstrapped(elsewhere)
+    assert outcomes["n1"].is_done, outcomes
+    await trains_an_iteration(elsewhere)
+
+
+async def test_a_tmp_where_nothing_may_be_executed_does_no_harm(
+    open_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    inner = write_python(tmp_path / "inner", *FAKE_RANKS)
+    python = tmp_path / "python"
+    text = mounted(python, Path("/tmp"), "noexec").read_text()
+    # The interpreter of this test lies in /tmp as well: it is run by the shell, which may read it.
+    python.write_text(text.replace(f"exec {sys.executable}", f"exec sh {inner}"))
+    address = address_of(open_cluster.nodes[0], python)
+    outcomes = await bootstrapped(address)
+    assert outcomes["n1"].is_done, outcomes
+    await trains_an_iteration(address)
+
+
+async def test_a_path_too_long_for_sockets_is_used_all_the_same(
+    open_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    address = replace(
+        address_of(open_cluster.nodes[0], write_python(tmp_path / "python", *FAKE_RANKS)),
+        state_dir=str(tmp_path / ("deep" * 25)),
+    )
+    outcomes = await bootstrapped(address)
+    assert outcomes["n1"].is_done, outcomes
+    await trains_an_iteration(address)
+    assert not await asyncio.to_thread(Path(address.state_dir).exists)

@@ -32,11 +32,6 @@ HARDENED = ("DisableForwarding yes", "MaxSessions 1")
 N1 = NodeId("n1")
 NOISY = """\
 #!/bin/sh
-case "$SSH_ORIGINAL_COMMAND" in
-  internal-sftp) for server in /usr/lib*/openssh/sftp-server /usr/libexec/sftp-server; do
-    [ -x "$server" ] && exec "$server"
-  done ;;
-esac
 echo 'Welcome to the cluster! {"quota": 7}'
 printf 'no end of line'
 eval "$SSH_ORIGINAL_COMMAND"
@@ -47,7 +42,7 @@ def bridges() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if "bridge" in process.cmdline() and "--state-dir" in process.cmdline():
+            if "bridge" in process.cmdline() and "--socket" in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue
@@ -114,7 +109,7 @@ def bridge(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_bridge_needs_an_agent(tmp_path: Path) -> None:
-    done = bridge("--state-dir", str(tmp_path))
+    done = bridge("--socket", f"{tmp_path}/agent.sock")
     assert done.returncode == 1
     assert done.stderr == (
         f"nodeagent: no agent answers at {tmp_path}/agent.sock: No such file or directory\n"

@@ -85,14 +85,6 @@ async def test_input_and_output_are_binary_and_large(shared: LocalCluster) -> No
     assert echoed.stdout == data
 
 
-async def test_files_are_copied_by_sftp(shared: LocalCluster, tmp_path: Path) -> None:
-    (tmp_path / "agent.py").write_bytes(b"code")
-    target = shared.nodes[0].state_dir / "copied.py"
-    async with await log_in(shared.nodes[0]) as connection, connection.start_sftp_client() as sftp:
-        await sftp.put(str(tmp_path / "agent.py"), str(target))
-    assert target.read_bytes() == b"code"
-
-
 async def test_another_host_key_is_not_accepted(shared: LocalCluster) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
     impostor = replace(shared.nodes[0], host_public_key=other)

@@ -1,7 +1,7 @@
 """asyncssh's SSH server for a node, used if OpenSSH is missing or can't serve.
 
 It is a process of its own: ``python -m controller.localcluster.ssh.asyncssh_server --config FILE``.
-It accepts the run's key for the demo's user, runs commands with that user's shell, and serves SFTP.
+It accepts the run's key for the demo's user, and runs commands with that user's shell.
 It forwards connections to unix sockets inside the node's state directory, and nothing else. It
 offers no terminals. SIGUSR1 drops all connections; the listener and running commands continue.
 """
@@ -140,7 +140,6 @@ async def _serve(settings: Settings) -> None:
         settings.port,
         server_host_keys=[settings.host_key_path],
         process_factory=lambda process: run_command(process, shell),
-        sftp_factory=True,
         encoding=None,
         allow_pty=False,
         agent_forwarding=False,

@@ -136,7 +136,6 @@ def render_config(
         "AllowAgentForwarding no",
         "X11Forwarding no",
         "PermitTunnel no",
-        "Subsystem sftp internal-sftp",
         "UseDNS no",
         "MaxStartups 100:30:200",
         "MaxSessions 64",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.process_tools.process_files import ProcessFiles
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.rank.process.exit_recorder import CannotStartError, run_recorded
 from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_master
@@ -86,7 +87,7 @@ def environment(
             "UNICRON_TASK": launch.task,
             "UNICRON_GENERATION": str(launch.generation),
             "UNICRON_TASK_DIR": place.task_dir,
-            "UNICRON_RANKS_SOCKET": str(state_dir / "ranks.sock"),
+            "UNICRON_RANKS_SOCKET": str(sockets_dir(state_dir) / "ranks.sock"),
         }
     )
 
@@ -146,7 +147,7 @@ def _values(launch: RankLaunch) -> dict[str, str]:
 def _become(state_dir: Path, launch: RankLaunch) -> int:
     place = _place_of(launch)
     try:
-        master = agree_on_master(state_dir / "ranks.sock", launch)
+        master = agree_on_master(sockets_dir(state_dir) / "ranks.sock", launch)
         if place.task_dir:
             Path(place.task_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in _IGNORED_BY_PYTHON:

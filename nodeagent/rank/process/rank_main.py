@@ -24,6 +24,7 @@ import torch
 from nodeagent.process_tools.log_format import log_to_stderr
 from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.process_files import ProcessFiles
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.ids import Generation
 from nodeagent.protocol.local import RankHello
 from nodeagent.protocol.observations import RankDone, RankHalted, RankJoined
@@ -83,7 +84,7 @@ class _Process:
     """
 
     def __init__(self, state_dir: Path, launch: RankLaunch) -> None:
-        self._socket_path = state_dir / "ranks.sock"
+        self._socket_path = sockets_dir(state_dir) / "ranks.sock"
         hello = RankHello(
             task=launch.task,
             generation=launch.generation,

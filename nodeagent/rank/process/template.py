@@ -33,6 +33,7 @@ from pydantic import BaseModel, TypeAdapter
 from nodeagent.process_tools.log_format import log_to_stderr
 from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.process_tools.process_files import ProcessFiles
+from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ForkRank, ForkRefused, RankForked, TemplateHello, ToTemplate
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -67,6 +68,7 @@ class Template:
         give_way: Callable[[], None] = lambda: None,
     ) -> None:
         self._state_dir = state_dir
+        self._socket = sockets_dir(state_dir) / "template.sock"
         self._run_rank = run_rank
         self._hello = TemplateHello(pid=os.getpid(), import_s=import_s)
         self._codec: Codec[ForkRank] = Codec(TypeAdapter(ToTemplate))
@@ -90,11 +92,11 @@ class Template:
             if self._is_to_retire and not self._is_retired:
                 self._retire()
         if not self._is_retired:
-            (self._state_dir / "template.sock").unlink(missing_ok=True)
+            self._socket.unlink(missing_ok=True)
         self._release()
 
     def _listen(self) -> None:
-        path = self._state_dir / "template.sock"
+        path = self._socket
         # ``main`` holds the lock, so no other template lives and an old socket file is stale.
         path.unlink(missing_ok=True)
         # The umask sets the mode when the socket is made. A later chmod would leave a moment in
@@ -132,7 +134,7 @@ class Template:
         self._listener.close()
         self._give_way()
         # Last: whoever waits for this begins then.
-        (self._state_dir / "template.sock").unlink(missing_ok=True)
+        self._socket.unlink(missing_ok=True)
 
     # --- the agent's connection ------------------------------------------------------------
 

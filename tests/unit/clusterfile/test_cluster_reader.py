@@ -152,7 +152,7 @@ BROKEN = {
     "unknown key like no other": (
         'user = "train"', 'user = "train"\nzzz = 1',
         [(f"{C}7: ssh: unknown key zzz; known: config, host_key, identity, known_hosts, port,"
-         " proxy_jump, python, state_dir, user")],
+         " proxy_jump, python, state_dir, unit, user")],
     ),
     "unknown section": ("[policy]", "[polcy]", [f"{C}19: unknown section 'polcy'; did you mean 'policy'?"]),
     "unknown key of a group": (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.fleet.bootstrap import shell_line
 from controller.fleet.bundle import build_bundle
+from controller.fleet.node_commands import shell_line
 
 REPOSITORY = Path(__file__).parents[3]
 PROGRAM = "from controller.fleet.bundle import build_bundle as b; print(b().version, *b().files)"
