@@ -2,8 +2,10 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,6 +105,39 @@ def test_a_controller_that_is_stopped_leaves_the_training_and_a_second_is_refuse
     assert "has taken over (term 2)" in log
     assert '"iteration":1,' in log
     assert (path.parent / "run").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.thorough
+def test_twenty_upgrades_of_the_agents_cost_no_iteration(nodes: Playground, tmp_path: Path) -> None:
+    path = write_cluster(nodes, tmp_path / "u", "u", demo_tasks(10_000))
+    with controller_of(path, "--auto-heal"):
+        reach(path, 3)
+        before = pids_of(path)
+        assert before
+        processes = [psutil.Process(pid) for pid in before.values()]
+        state_dirs = {Path(each.environ()["UNICRON_STATE_DIR"]) for each in processes}
+        for number in range(20):
+            for state_dir in sorted(state_dirs):
+                upgrade(state_dir, f"v{number}")
+            at = max(task.iteration for task in view_of(path).tasks)
+            reach(path, at + 2)
+            wait_until(lambda: pids_of(path) == before, limit_s=20)
+        assert view_of(path).incidents == []
+        losses = outcome_of(path)
+    for found in losses.values():
+        assert sorted(found) == list(range(1, max(found) + 1))
+
+
+def upgrade(state_dir: Path, version: str) -> None:
+    """Have an agent of other code take over on a node, as a bootstrap does."""
+    code = state_dir / "agent"
+    given = next(each for each in code.iterdir() if (each / "__main__.py").exists())
+    shutil.copytree(given, code / version)
+    options = ("--state-dir", str(state_dir), "--node", state_dir.name, "--num-workers", "6")
+    words = [sys.executable, str(code / version), "start", *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["is_new"]
 
 
 def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import platform
+import random
 import shlex
 import shutil
 import signal
@@ -45,6 +46,8 @@ pytestmark = [
     pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed"),
 ]
 N1 = NodeId("n1")
+SEED = 41
+"""Of the instants at which a bootstrap is interrupted."""
 VERSION = build_bundle().version
 HARDENED = ("DisableForwarding yes", "MaxSessions 1")
 FAKE_RANKS = ("--template-module", "tests.fakes.fake_template")
@@ -245,17 +248,19 @@ def command_line(path: Path, *options: str) -> "subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.parametrize("num", [4, pytest.param(20, marks=pytest.mark.thorough)])
 async def test_the_command_shows_progress_and_a_table_and_can_be_interrupted(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, tmp_path: Path, num: int
 ) -> None:
     path = write_cluster_file(tmp_path / "c", None, cluster.nodes)
     log = log_path(cluster.nodes[0])
-    for delay_s in (0.0, 0.2, 0.5, 1.0):
-        num = log.read_text().count("Accepted")
+    instants = random.Random(SEED)
+    for delay_s in [instants.uniform(0, 1.5) for _ in range(num)]:
+        num_logins = log.read_text().count("Accepted")
         process = await asyncio.create_subprocess_exec(
             *unicron("bootstrap", str(path)), stderr=asyncio.subprocess.PIPE
         )
-        while log.read_text().count("Accepted") == num:  # noqa: ASYNC110 - another program logs in
+        while log.read_text().count("Accepted") == num_logins:  # noqa: ASYNC110 - another program logs in
             await asyncio.sleep(0.02)
         await asyncio.sleep(delay_s)
         if process.returncode is None:
