@@ -171,6 +171,7 @@ class SshFleet(Fleet, Listener):
             command = messages.ProbePeerCommand(
                 command_id=next(self._command_ids),
                 host=target.ssh.host,
+                other_host=target.training_address,
                 port=target.ssh.port,
                 timeout_s=_PROBE_LIMIT_S,
             )

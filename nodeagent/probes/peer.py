@@ -7,6 +7,7 @@ the server's banner is read. Whether the node *is* lost is not judged here.
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -25,20 +26,29 @@ class PeerAnswer(StrEnum):
     """Nothing came in time, or no route leads there."""
 
 
-async def probe_ssh(host: str, port: int, timeout_s: float) -> PeerAnswer:
-    """Connect to ``host:port``, at every address of ``host`` at once, and wait for an SSH banner.
+async def probe_ssh(hosts: Sequence[str], port: int, timeout_s: float) -> PeerAnswer:
+    """Connect to all addresses of ``hosts``, names of one machine, and wait for an SSH banner.
 
     Of several answers the one that proves most counts.
 
     Raises:
-        OSError: The probe could not run, for instance because ``host`` has no address.
+        OSError: The probe could not run, for instance because no host has an address.
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses: dict[str, None] = {}
+    failure: OSError | None = None
+    for host in hosts:
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            failure = error
+        else:
+            addresses |= dict.fromkeys(str(address[0]) for *_, address in found[:_MAX_ADDRESSES])
+    if not addresses:
+        raise failure or OSError("no host to look at")
     async with asyncio.TaskGroup() as group:
         probes = [
-            group.create_task(_probe_address(str(address[0]), port, timeout_s))
-            for *_, address in found[:_MAX_ADDRESSES]
+            group.create_task(_probe_address(address, port, timeout_s)) for address in addresses
         ]
     answers = [probe.result() for probe in probes]
     return min(answers, key=list(PeerAnswer).index)

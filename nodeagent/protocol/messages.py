@@ -125,11 +125,15 @@ class OrderRanksCommand(_Message):
 
 
 class ProbePeerCommand(_Message):
-    """Ask whether an SSH server answers at ``host:port`` as seen from this node."""
+    """Ask whether an SSH server answers at ``host:port`` as seen from this node.
+
+    ``other_host``, if it is not empty, is the same machine in another network.
+    """
 
     kind: Literal["probe_peer"] = "probe_peer"
     command_id: str
     host: str
+    other_host: str = ""
     port: int
     timeout_s: float
 

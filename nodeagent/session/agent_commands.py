@@ -139,7 +139,8 @@ class AgentCommands:
             case OrderRanksCommand():
                 await self._carry_out(command.order)
             case ProbePeerCommand():
-                return await probe_ssh(command.host, command.port, command.timeout_s)
+                hosts = [command.host, *filter(None, [command.other_host])]
+                return await probe_ssh(hosts, command.port, command.timeout_s)
             case InjectFault():
                 self._inject(command)
             case _:

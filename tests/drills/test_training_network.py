@@ -6,13 +6,16 @@ No variable tells gloo the interface: each rank finds the one that leads to its 
 import os
 import shutil
 import subprocess
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.cluster_runs import controller_of, demo_tasks, pids_of, reach, view_of
 from tests.fakes.playgrounds import unicron
-from tests.fakes.two_networks import TwoNetworks, two_networks
+from tests.fakes.polling import wait_until
+from tests.fakes.two_networks import CONTROL, TRAINING, TwoNetworks, two_networks
 
 pytestmark = [
     pytest.mark.drill,
@@ -26,6 +29,8 @@ pytestmark = [
 ]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SILENCE_S = 2.0
+"""Longer than two looks of all peers."""
 CONNECT = "import socket; print(socket.socket().connect_ex(({!r}, 22)))"
 
 
@@ -58,7 +63,46 @@ def test_loops_and_commands_train_where_only_the_training_network_joins_nodes(
             }  # fmt: skip
             assert view.incidents == []
             assert len(pids_of(path) or {}) == 8
+            cut_control_links(nodes, path)
+            cut_a_training_link(nodes, path)
             done = subprocess.run(
                 unicron("down", str(path), "--yes"), capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
+
+
+def cut_control_links(nodes: TwoNetworks, path: Path) -> None:
+    """Nobody can look at a node's SSH port: no peer ever could, so that says nothing."""
+    before = pids_of(path)
+    for name in nodes.names[:2]:
+        nodes.cut(name, CONTROL)
+        wait_until(partial(is_now, path, name, "unreachable"), limit_s=20)
+        time.sleep(SILENCE_S)
+        nodes.cut(name, CONTROL, is_up=True)
+        wait_until(partial(is_now, path, name, "healthy"), limit_s=20)
+    assert view_of(path).incidents == []
+    wait_until(lambda: pids_of(path) == before, limit_s=10)
+
+
+def cut_a_training_link(nodes: TwoNetworks, path: Path) -> None:
+    """The node stays in contact. Its ranks alone have no route: it is isolated."""
+    victim = next(
+        node.node
+        for node in view_of(path).nodes
+        if any(slot.task == "gpt-a" and slot.global_rank == 1 for slot in node.workers)
+    )
+    nodes.cut(victim, TRAINING)
+    wait_until(partial(is_now, path, victim, "isolated"), limit_s=60)
+    at = next(task.iteration for task in view_of(path).tasks if task.name == "gpt-a")
+
+    def trains_again() -> bool:
+        [task] = [each for each in view_of(path).tasks if each.name == "gpt-a"]
+        return bool(task.iteration > at + 1 and task.workers == 3)
+
+    wait_until(trains_again, limit_s=60)
+    assert {incident.node for incident in view_of(path).incidents if incident.node} == {victim}
+
+
+def is_now(path: Path, name: str, wanted: str) -> bool:
+    [node] = [each for each in view_of(path).nodes if each.node == name]
+    return ("isolated" if node.isolated else str(node.condition)) == wanted

@@ -132,6 +132,11 @@ class TwoNetworks:
         command = ["ip", "netns", "exec", self._namespace(name), sys.executable, "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
+    def cut(self, name: str, interface: str, *, is_up: bool = False) -> None:
+        """Take a node's interface, CONTROL or TRAINING, down; or up again."""
+        space = self._namespace(name)
+        _ip("-n", space, "link", "set", interface, "up" if is_up else "down")
+
     def sections(self) -> str:
         """Return ``[ssh]`` and ``[[nodes]]``. Every second node names only the interface."""
         lines = [

@@ -130,6 +130,8 @@ class World:
     """How long a pause waits for them."""
     can_probe = True
     """Whether peers can look at each other's SSH ports."""
+    is_ssh_closed = False
+    """Whether the ports are silent to peers although the nodes live."""
     checkpoint_interval = 5
     _term = 0
     agent_start_s = 0.1
@@ -192,9 +194,10 @@ class World:
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do ``action`` after ``delay_s``; equal times happen in an order drawn from the seed."""
-        heapq.heappush(
-            self._queue, (self.now + delay_s, self.random.random(), next(self._order), action)
-        )
+        self._at(self.now + delay_s, self.random.random(), action)
+
+    def _at(self, when: float, tie: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (when, tie, next(self._order), action))
 
     def run(self, until_s: float) -> None:
         """Let time pass up to ``until_s``."""
@@ -243,7 +246,7 @@ class World:
                 self._order_inspection(instruction)
             case ProbeNode():
                 for peer in instruction.by:
-                    self.after(0.02, partial(self._probe, instruction.node, peer))
+                    self._order_probe(instruction.node, peer)
             case SetTimer():
                 self.timers_set.add(instruction.timer)
                 self._set_timer(instruction.timer, instruction.after_s)
@@ -354,11 +357,18 @@ class World:
         else:
             node.held.append(body)
 
+    def _order_probe(self, target: NodeId, peer: NodeId) -> None:
+        is_trial = self.machine.state.nodes[target].contact.condition is NodeCondition.HEALTHY
+        # A trial among nodes in contact takes no number from the seed.
+        tie = 0.5 if is_trial else self.random.random()
+        self._at(self.now + 0.02, tie, partial(self._probe, target, peer))
+
     def _probe(self, target: NodeId, peer: NodeId) -> None:
         if self.can_probe and self.nodes[peer].is_up and self.nodes[peer].is_visible:
             node = self.nodes[target]
             down: ProbeOutcome = "silent" if node.is_silent else "refused"
-            self.post(PeerProbed(target, peer, "answered" if node.is_up else down))
+            up: ProbeOutcome = "silent" if self.is_ssh_closed else "answered"
+            self.post(PeerProbed(target, peer, up if node.is_up else down))
         else:
             self.post(PeerProbed(target, peer, None))
 

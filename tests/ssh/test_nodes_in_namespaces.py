@@ -43,7 +43,7 @@ pytestmark = [
 ]
 REPO = Path(__file__).parents[2]
 PROBE = "import asyncio, sys; from nodeagent.probes.peer import probe_ssh; "
-PROBE += "print(asyncio.run(probe_ssh(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))))"
+PROBE += "print(asyncio.run(probe_ssh([sys.argv[1]], int(sys.argv[2]), float(sys.argv[3]))))"
 SILENT_AFTER_S = 1.0
 ANSWER_LIMIT_S = 10.0
 

@@ -7,7 +7,7 @@ plan is proposed. If the evidence does not suffice, the operator is asked, until
 the evidence changes. The one writer of ``Contact`` and ``LossInquiry``.
 """
 
-from collections.abc import Sequence
+import math
 
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.incidents.evidence_intake import take_evidence
@@ -33,6 +33,7 @@ from controller.core.nodes.inventory import compare_inventory
 from controller.core.nodes.loss_incident import incident_of_loss
 from controller.core.nodes.node_clocks import forget_ages, note_clock
 from controller.core.nodes.node_evidence import chosen_of, gather, is_peer, note_progress, peers_of
+from controller.core.nodes.peer_reach import forget_peers, note_answer, try_peers
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import judge
 from controller.core.state.node import NodeState
@@ -64,6 +65,8 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
     contact.last_message_at = turn.at
     node.inquiry.answers.clear()
     node.inquiry.asked_at = None
+    if before in {NodeCondition.EXPECTED, NodeCondition.LOST}:
+        try_peers(turn, node)
     text = f"agent attached (pid {event.agent_pid})"
     if before is NodeCondition.UNREACHABLE:
         is_new_agent = old_agent != event.agent_id
@@ -172,6 +175,7 @@ def _lose_sight(node: NodeState, since: float, note: str) -> None:
     _change(node, NodeCondition.UNREACHABLE, note)
     node.contact.lost_contact_at = since
     node.inquiry.answers.clear()
+    node.inquiry.last_asked.clear()
 
 
 def await_first_contact(turn: Turn, node: NodeState) -> None:
@@ -203,6 +207,7 @@ def begin_anew(node: NodeState) -> None:
     node.contact.agent_id, node.contact.agent_pid = None, None
     forget_findings_of_agent(node)
     forget_ages(node)
+    forget_peers(node)
     release(node)
     for slot in list(node.service.isolated_gpus):
         release_gpu(node, slot)
@@ -217,6 +222,7 @@ def _change(node: NodeState, condition: NodeCondition, note: str = "") -> None:
 def await_node(turn: Turn, node: NodeState) -> None:
     """A new controller begins: give a node time to be reached before it is judged."""
     node.inquiry.answers.clear()
+    node.inquiry.last_asked.clear()
     node.inquiry.open_probes.clear()
     if node.contact.condition is NodeCondition.HEALTHY:
         _lose_sight(node, turn.at, "presumed training: no controller was running")
@@ -229,6 +235,7 @@ def await_node(turn: Turn, node: NodeState) -> None:
 def take_probe(turn: Turn, event: PeerProbed) -> None:
     """A peer has looked at the node's SSH port."""
     node = turn.state.nodes[event.node]
+    note_answer(node, event)
     if node.contact.condition is not NodeCondition.UNREACHABLE:
         return
     node.inquiry.open_probes.discard(event.by)
@@ -260,9 +267,7 @@ def judge_nodes_of(turn: Turn, task: TaskState) -> None:
 
 
 def _ask_peers(turn: Turn, node: NodeState) -> None:
-    node.inquiry.asked = frozenset()
-    node.inquiry.open_probes.clear()
-    _ask(turn, node, peers_of(turn, node))
+    _ask(turn, node)
     turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
 
 
@@ -270,15 +275,17 @@ def _ask_others(turn: Turn, node: NodeState) -> None:
     """Ask further peers, since no peer that was asked could probe and is still in contact."""
     inquiry = node.inquiry
     if not any(is_peer(turn, node, name) for name in (*inquiry.answers, *inquiry.open_probes)):
-        peers = peers_of(turn, node)
-        _ask(turn, node, [peer for peer in peers if peer not in inquiry.asked])
+        _ask(turn, node)
 
 
-def _ask(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> None:
-    """Have some of ``peers`` look at the node's SSH port."""
-    chosen = chosen_of(peers)
+def _ask(turn: Turn, node: NodeState) -> None:
+    """Have some peers look at the node's SSH port: those that were not asked lately."""
+    last_asked = node.inquiry.last_asked
+    since = turn.at - turn.policy.probe_interval_s
+    peers = peers_of(turn, node)
+    chosen = chosen_of(node, [each for each in peers if last_asked.get(each, -math.inf) <= since])
     if chosen:
-        node.inquiry.asked |= set(chosen)
+        last_asked.update(dict.fromkeys(chosen, turn.at))
         node.inquiry.open_probes |= set(chosen)
         turn.emit(ProbeNode(turn.cause, node.spec.node, chosen))
 

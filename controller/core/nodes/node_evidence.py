@@ -38,12 +38,17 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
             suffering.append(stall)
         elif not _is_seen(turn, task):
             unseen.append(task.spec.task)
+    found = {peer: node.inquiry.answers[peer] for peer in peers if peer in node.inquiry.answers}
+    counts = {
+        peer: outcome
+        for peer, outcome in found.items()
+        if outcome == "answered" or peer in node.reach.reached_by
+    }
     return NodeEvidence(
         silent_s=turn.at - node.contact.lost_contact_at,
         num_peers=len(peers),
-        answers={
-            peer: node.inquiry.answers[peer] for peer in peers if peer in node.inquiry.answers
-        },
+        answers=counts,
+        never_reached=tuple(sorted(found.keys() - counts.keys())),
         has_open_probes=not node.inquiry.open_probes.isdisjoint(peers),
         advanced=", ".join(advanced) or None,
         suffering=", ".join(suffering) or None,
@@ -77,11 +82,19 @@ def is_peer(turn: Turn, node: NodeState, name: NodeId) -> bool:
     return other is not node and other.contact.condition is NodeCondition.HEALTHY
 
 
-def chosen_of(peers: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """Return the peers that are asked: some of them, far from each other in the cluster's order."""
-    if len(peers) <= _NUM_ASKED:
+def chosen_of(node: NodeState, peers: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """Return the peers that are asked: first those that have reached the node before."""
+    known = [peer for peer in peers if peer in node.reach.reached_by]
+    chosen = _spread(known, _NUM_ASKED)
+    others = [peer for peer in peers if peer not in node.reach.reached_by]
+    return chosen + _spread(others, _NUM_ASKED - len(chosen))
+
+
+def _spread(peers: Sequence[NodeId], most: int) -> tuple[NodeId, ...]:
+    """Return some of them, far from each other in the cluster's order."""
+    if len(peers) <= most:
         return tuple(peers)
-    return tuple(peers[number * len(peers) // _NUM_ASKED] for number in range(_NUM_ASKED))
+    return tuple(peers[number * len(peers) // most] for number in range(most))
 
 
 def tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:

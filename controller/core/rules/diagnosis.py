@@ -34,11 +34,15 @@ _METHOD_BY_KIND: Final[Mapping[EvidenceKind, DetectionMethod]] = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A named fault: its status, its root evidence, and why it was named so."""
+    """A named fault: its status, its root evidence, and why it was named so.
+
+    ``is_alone_without_route``: of all nodes, only that of the root has no route to the others.
+    """
 
     status: Status
     root: Evidence
     reason: str
+    is_alone_without_route: bool = False
 
     @property
     def severity(self) -> Severity:
@@ -53,7 +57,7 @@ class Diagnosis:
     @property
     def is_local(self) -> bool:
         """Whether the fault is where its root was seen. A failed connection shows no place."""
-        return self.root.is_local
+        return self.root.is_local or self.is_alone_without_route
 
     @property
     def is_of_state(self) -> bool:
@@ -84,6 +88,8 @@ def diagnose(evidence: Sequence[Evidence]) -> Diagnosis | None:
             if item.kind in {"exception", "refusal"} and item.global_rank == root.global_rank
         )
         root = next(own, root)
+    if root.status.facts.is_network and (alone := _alone_without_route(evidence)):
+        return alone
     num_symptoms = len(evidence) - 1
     symptoms = f"; {num_symptoms} symptom(s) elsewhere" if num_symptoms else ""
     return Diagnosis(root.status, root, root.summary + symptoms)
@@ -103,9 +109,24 @@ def _weight(item: Evidence) -> tuple[bool, bool, bool, float]:
 
 def diagnose_symptoms(evidence: Sequence[Evidence]) -> Diagnosis:
     """Name a fault if failed collectives are the only evidence."""
+    if alone := _alone_without_route(evidence):
+        return alone
     root = min(evidence, key=lambda item: item.observed_at)
     return Diagnosis(
         root.status,
         root,
         f"{root.summary}; all processes run and all nodes answer, so no lost peer explains it",
     )
+
+
+def _alone_without_route(evidence: Sequence[Evidence]) -> Diagnosis | None:
+    """Return the fault of the only node that has no route; None if there is none, or several.
+
+    Of several, each may see a router that has lost the way to another one.
+    """
+    own = [item for item in evidence if item.has_no_route]
+    if len({item.node for item in own}) != 1:
+        return None
+    root = min(own, key=lambda item: item.observed_at)
+    reason = f"{root.summary}; no other node reports that it has no route"
+    return Diagnosis(root.status, root, reason, is_alone_without_route=True)

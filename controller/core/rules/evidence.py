@@ -75,6 +75,9 @@ _SHELL_SIGNALS: Final = 128
 _SOURCE_PLACE: Final = re.compile(r"^\[[^]\s]+:\d+\] ")
 """The place in a library's C++ source that raised: long, and of no value to operators."""
 
+_NO_ROUTE: Final = re.compile(r"Network is (?:unreachable|down)|ENETUNREACH|ENETDOWN")
+"""Said by the kernel of the node itself, for instance when its interface is down."""
+
 _MAX_SUMMARY_CHARS: Final = 400
 _MAX_TYPE_CHARS: Final = 100
 _MAX_PATH_CHARS: Final = 1000
@@ -97,6 +100,7 @@ class Evidence:
         log: Path of the rank's log on its node; empty if it is not known.
         own_words: What the program says is wrong, or its exit code; empty if it says nothing, or if
             its words are about a device, a disk or a network.
+        has_no_route: Whether its node's kernel has no route to the other end, as its words say.
     """
 
     kind: EvidenceKind
@@ -110,6 +114,7 @@ class Evidence:
     detail: str = ""
     log: str = ""
     own_words: str = ""
+    has_no_route: bool = False
 
     @property
     def status(self) -> Status:
@@ -180,6 +185,7 @@ def evidence_of(
         detail=detail,
         log=plain(observation.log, _MAX_PATH_CHARS),
         own_words=own_words,
+        has_no_route=_NO_ROUTE.search(summary) is not None,
     )
 
 

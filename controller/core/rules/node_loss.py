@@ -11,9 +11,10 @@ node itself. In order of weight:
 2. *Its SSH port answers a peer node.* The node is alive. Its ranks may be dead, but the agent will
    report that once it is reached. The node is given up only if it stays unreachable for long and
    the training suffers.
-3. *No peer finds its SSH port.* If no peer gets an answer, the node is gone: a power loss sends no
-   reset. A refusal comes from a living kernel, and may mean a dead SSH server only. It counts at
-   once if the training suffers too, and after a grace period if that is not known.
+3. *No peer finds its SSH port any more.* If no peer gets an answer, though some have had one
+   before, the node is gone: a power loss sends no reset. A refusal comes from a living kernel, and
+   may mean a dead SSH server only. It counts at once if the training suffers too, and after a grace
+   period if that is not known.
 4. *The training suffers and no peer could look*: the node is lost.
 5. *No evidence*: no node in contact sees the task, and no peer finds the node gone. After a grace
    period the operator is asked, or, if the policy allows it, the node is lost. If no other node is
@@ -42,11 +43,14 @@ class NodeEvidence:
     Attributes:
         silent_s: Seconds since contact was lost.
         num_peers: Peers in contact, which can be asked; 0 if no peer can confirm anything.
-        answers: The newest result of each peer's look at the node's SSH port.
+        answers: The newest result of each peer's look at the node's SSH port. Silence and refusals
+            only of peers that have had an answer from it before.
         has_open_probes: Whether some peers have not answered yet.
         advanced: Tasks with ranks on the node that advance, in words; None if none advances.
         suffering: How the training of such a task suffers, seen from peers in contact, in words.
         unseen: Tasks there that no node in contact can observe, in words; None if there are none.
+        never_reached: Peers that find no SSH server, and never have: perhaps a firewall closes SSH
+            between nodes. That says nothing.
         waited_s: Seconds since contact was lost while some other node was in contact, or since an
             operator chose to wait.
     """
@@ -58,6 +62,7 @@ class NodeEvidence:
     advanced: str | None
     suffering: str | None
     unseen: str | None = None
+    never_reached: tuple[NodeId, ...] = ()
     waited_s: float = 0.0
 
 
@@ -91,7 +96,10 @@ def _judge_silent(evidence: NodeEvidence, policy: Policy) -> Judgement:
         return _judge_missing(evidence, policy)
     if evidence.suffering:
         return Judgement(is_lost=True, reason=f"out of contact, and {evidence.suffering}")
-    return _judge_unseen(evidence, policy, "its peer nodes could not probe it")
+    reason = "its peer nodes could not probe it"
+    if evidence.never_reached:
+        reason = f"its SSH port has never answered {', '.join(evidence.never_reached)}"
+    return _judge_unseen(evidence, policy, reason)
 
 
 def _judge_answering(evidence: NodeEvidence, policy: Policy) -> Judgement:

@@ -17,7 +17,10 @@ class Policy:
             earlier, nothing waits.
         symptom_patience_s: How long failed collectives alone wait for a cause. Longer than it takes
             to notice a silent node.
-        judge_interval_s: Time between two looks at an unreachable node. Longer than a probe takes.
+        judge_interval_s: Time between two judgements of an unreachable node. Longer than a probe
+            takes.
+        probe_interval_s: A peer looks at the same node's SSH port once in this time at most. SSH
+            servers shut out addresses that connect often and do not log in.
         stall_factor: Iterations count as stopped after this multiple of their mean duration.
         stall_floor_s: Iterations never count as stopped before this time.
         hang_floor_s: An iteration is never overdue before this time over the average.
@@ -100,6 +103,7 @@ class Policy:
     settle_s: float = 0.25
     symptom_patience_s: float = 6.0
     judge_interval_s: float = 1.0
+    probe_interval_s: float = 6.5
     stall_factor: float = 3.0
     stall_floor_s: float = 1.5
     hang_floor_s: float = 0.5

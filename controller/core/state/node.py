@@ -53,14 +53,24 @@ class LossInquiry:
     """The node is not judged before this: the controller has just begun to look for it."""
     answers: dict[NodeId, ProbeOutcome] = field(default_factory=dict)
     """What each peer last found at the node's SSH port since contact was lost."""
-    asked: frozenset[NodeId] = frozenset()
-    """Peers that were asked to look at its SSH port since it was last judged."""
+    last_asked: dict[NodeId, float] = field(default_factory=dict)
+    """When each peer was last asked to look at its SSH port, since contact was lost."""
     open_probes: set[NodeId] = field(default_factory=set)
     """Asked peers that have not answered yet."""
     asked_at: float | None = None
     """Since when operators are asked whether it is lost; None if they are not asked."""
     waits_since: float = 0.0
     """When an operator last chose to wait for it."""
+
+
+@dataclass(slots=True)
+class PeerReach:
+    """Which peers can see the node's SSH port. Written by ``nodes.peer_reach``."""
+
+    tried_by: set[NodeId] = field(default_factory=set)
+    """Peers that were asked to look while it was in contact."""
+    reached_by: set[NodeId] = field(default_factory=set)
+    """Peers that have had an answer from it at any time."""
 
 
 @dataclass(slots=True)
@@ -137,6 +147,7 @@ class NodeState:
     spec: NodeSpec
     contact: Contact = field(default_factory=Contact)
     inquiry: LossInquiry = field(default_factory=LossInquiry)
+    reach: PeerReach = field(default_factory=PeerReach)
     sightings: TaskSightings = field(default_factory=TaskSightings)
     membership: NodeMembership = field(default_factory=NodeMembership)
     service: Service = field(default_factory=Service)

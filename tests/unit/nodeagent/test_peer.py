@@ -14,7 +14,7 @@ async def probe_server(words: bytes) -> PeerAnswer:
         writer.close()
 
     async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
-        return await probe_ssh("127.0.0.1", server.sockets[0].getsockname()[1], 2.0)
+        return await probe_ssh(["127.0.0.1"], server.sockets[0].getsockname()[1], 2.0)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ async def test_answer_depends_on_the_banner(words: bytes, answer: PeerAnswer) ->
 
 async def test_server_that_says_nothing_is_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        assert await probe_ssh("127.0.0.1", mute.getsockname()[1], 0.1) is PeerAnswer.SILENT
+        assert await probe_ssh(["127.0.0.1"], mute.getsockname()[1], 0.1) is PeerAnswer.SILENT
 
 
 async def test_one_address_that_answers_is_enough() -> None:
@@ -44,4 +44,13 @@ async def test_one_address_that_answers_is_enough() -> None:
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        assert await probe_ssh("localhost", port, 2.0) is PeerAnswer.ANSWERED
+        assert await probe_ssh(["localhost"], port, 2.0) is PeerAnswer.ANSWERED
+
+
+async def test_a_host_without_an_address_leaves_the_other_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        hosts = ["no such host", "127.0.0.1"]
+        assert await probe_ssh(hosts, port, 0.1) is PeerAnswer.SILENT
+        with pytest.raises(OSError, match=r"not known|resolution|service"):
+            await probe_ssh(hosts[:1], port, 0.1)

@@ -1,5 +1,7 @@
 """Root cause and symptoms."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.rules.diagnosis import diagnose, diagnose_symptoms
@@ -58,6 +60,26 @@ def test_failed_collectives_alone_name_no_fault() -> None:
 def test_failed_collectives_that_stay_alone_are_named_in_the_end() -> None:
     diagnosis = diagnose_symptoms([raised(0, 1.0, is_in_collective=True)])
     assert (diagnosis.status, diagnosis.severity) == ("connection_refused_or_reset", "SEV3")
+
+
+NO_ROUTE = "[/gloo/socket.cc:142] rv != -1. connect: Network is unreachable"
+
+
+def test_the_only_node_without_a_route_is_where_a_broken_connection_is() -> None:
+    echo = raised(0, 1.0, is_in_collective=True)
+    own = raised(1, 1.2, is_in_collective=True, message=NO_ROUTE)
+    found = diagnose_symptoms([echo, own])
+    assert (found.status, found.root.global_rank, found.is_local) == (
+        "other_network_error",
+        1,
+        True,
+    )
+    assert not diagnose_symptoms([echo]).is_local
+
+
+def test_several_nodes_without_a_route_show_no_place() -> None:
+    one = raised(1, 1.0, is_in_collective=True, message=NO_ROUTE)
+    assert not diagnose_symptoms([one, replace(one, node=NodeId("n5"))]).is_local
 
 
 def test_an_exit_after_an_exception_of_the_same_rank_belongs_to_the_exception() -> None:
