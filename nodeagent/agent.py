@@ -121,6 +121,7 @@ class Agent(Services):
         self._commands = AgentCommands(
             self._processes, self._hub, self._template, self._starter, self._outbox, self._spawn
         )
+        self._commands.state_dir = state_dir
         self._commands.on_inspect = RankInspector(self._hub, files, self._outbox, clock).inspect
         self._gate = Gate(self, self._outbox)
         self._relay.on_call = self._commands.on_done = self._gate.send

@@ -19,6 +19,7 @@ from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.ids import NodeId
 from nodeagent.ranks.launcher import COLD_MODULE, TEMPLATE_MODULE, Launcher
 from nodeagent.session.local_queries import AskStatus
+from nodeagent.workdir import BrokenWorkdirError, take_workdir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,8 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(state_dir, options)
         if options.command == "status":
             return _status(state_dir)
+        if options.command == "workdir":
+            take_workdir(state_dir, options.digest)
+            return 0
         stop_agent(state_dir, kill_ranks=options.kill_ranks, clock=SystemNodeClock())
-    except (ControlError, AgentRunsError, OSError) as error:
+    except (ControlError, AgentRunsError, BrokenWorkdirError, OSError) as error:
         return _fail(str(error))
     return 0
 
@@ -45,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         "start": "start an agent, detached, unless one answers",
         "run": "run an agent in the foreground",
         "status": "print what the agent says about itself",
+        "workdir": "take a version of a task's folder from standard input",
         "stop": "end the agent; its ranks and template stay",
     }
     parsers = {name: commands.add_parser(name, help=text) for name, text in helps.items()}
@@ -55,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parsers["start"].add_argument(
         "--unit", default="", metavar="NAME", help="the system unit of the site that runs the agent"
     )
+    parsers["workdir"].add_argument("--digest", required=True)
     parsers["stop"].add_argument(
         "--kill-ranks", action="store_true", help="end the ranks and the template too"
     )

@@ -10,6 +10,7 @@ Whether the tasks fit a cluster is not checked here.
 
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -38,7 +39,7 @@ _NEEDED_TO_TRAIN: Final = ("model", "num_micro_batches")
 _OF_ANY_TASK: Final = frozenset(
     {
         "name", "weight", "workers", "min_workers", "keeps_running", "command", "long_intervals",
-        "num_micro_batches", "throughput", "checkpoint_dir",
+        "num_micro_batches", "throughput", "checkpoint_dir", "workdir", "shared",
     }
 )  # fmt: skip
 """Keys that go with a command too; how it trains is its own business."""
@@ -86,6 +87,9 @@ class TaskProfile(BaseModel):
         checkpoint_dir: Directory of its checkpoints, shared by all nodes; a command gets it as its
             task directory. Empty: a folder of its name below the run's.
         data: Text to train on, on every node. Empty: the run's.
+        workdir: Folder with the program, which is copied to the nodes that run the task. Empty:
+            the program is at the same path on every node.
+        shared: Whether ``workdir`` is on every node already, so that nothing is copied.
         throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file``
             names a table to take it from (``profiles.table_key``).
     """
@@ -112,6 +116,8 @@ class TaskProfile(BaseModel):
     num_iterations: Annotated[int, Field(gt=0)] | None = None
     checkpoint_dir: str = ""
     data: str = ""
+    workdir: str = ""
+    shared: bool = False
     throughput: ThroughputTable
 
     @model_validator(mode="after")
@@ -127,6 +133,15 @@ class TaskProfile(BaseModel):
 
     def _check_keys(self) -> None:
         given = self.model_fields_set
+        if "shared" in given and not self.workdir:
+            raise ValueError("shared: says that workdir is on every node; add workdir, or leave it")
+        if self.workdir and self.command is None and self.program is None:
+            raise ValueError("workdir: the built-in GPT needs no folder; leave it out")
+        inner = self.command.cwd if self.command else self.program.directory if self.program else ""
+        inner = os.path.normpath(inner or ".")
+        if self.workdir and (inner.startswith("/") or inner.split("/")[0] == ".."):
+            key = "command.cwd" if self.command else "program.directory"
+            raise ValueError(f"{key}: {inner!r:.60} is not in workdir; a path is relative to it")
         if self.command is not None:
             if foreign := sorted(given - _OF_ANY_TASK):
                 raise ValueError(f"{foreign[0]}: a command trains as it likes; leave it out")
@@ -191,16 +206,18 @@ def load_task_profiles(path: Path) -> list[TaskProfile]:
 
 def anchored(profile: TaskProfile, folder: Path) -> TaskProfile:
     """Return the profile with its paths, which are relative to ``folder``, made absolute."""
-    paths = {key: getattr(profile, key) for key in ("checkpoint_dir", "data")}
+    paths = {key: getattr(profile, key) for key in ("checkpoint_dir", "data", "workdir")}
     absolute = {key: str((folder / path).resolve()) for key, path in paths.items() if path}
     profile = profile.model_copy(update=absolute)
+    if profile.workdir:
+        folder = Path(profile.workdir)
     if profile.command is not None:
         cwd = str((folder / profile.command.cwd).resolve())
         return profile.model_copy(
             update={"command": profile.command.model_copy(update={"cwd": cwd})}
         )
     program = profile.program
-    if program is None or not program.directory:
+    if program is None or not (program.directory or profile.workdir):
         return profile
     directory = str((folder / program.directory).resolve())
     anchored = program.model_copy(update={"directory": directory})

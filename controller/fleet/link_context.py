@@ -1,5 +1,6 @@
 """What all links of a fleet share: the agent's code, who the controller is, and who listens."""
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -7,6 +8,7 @@ from controller.core.events import EventBody
 from controller.fleet.bundle import Bundle
 from controller.fleet.node_connection import SshLogins
 from controller.loop_clock import LoopClock
+from controller.workdirs.workdir_store import WorkdirStore
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.rendezvous import StoreCall
 
@@ -32,6 +34,10 @@ class Listener(Protocol):
         """Carry out a rendezvous call of a rank on ``node``."""
         ...
 
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Do work beside the session."""
+        ...
+
     def note(self, node: NodeId, text: str) -> None:
         """Publish the reason why a node can't be reached."""
         ...
@@ -47,6 +53,7 @@ class LinkContext:
         listener: Gets events, rendezvous calls and notes.
         clock: The clock of the run.
         logins: Opens SSH connections.
+        workdirs: Versions of tasks' folders, for nodes that lack them.
     """
 
     bundle: Bundle
@@ -54,3 +61,4 @@ class LinkContext:
     listener: Listener
     clock: LoopClock
     logins: SshLogins
+    workdirs: WorkdirStore

@@ -22,7 +22,8 @@ from nodeagent.protocol.ids import NodeId
 from profiles.records import on_one_line
 
 LIMIT_S: Final = 60.0
-_COPY_LIMIT_S: Final = 300.0
+LONG_LIMIT_S: Final = 300.0
+"""For commands that carry files."""
 _SESSION_PAUSES_S: Final = (0.02, 0.1, 0.5)
 _HOME_MARK: Final = "unicron-home:"
 _MISSING: Final = 66
@@ -168,8 +169,8 @@ async def copy_files(
     """
     doing = f"copying {what} to {directory} on {address.node}"
     words = [address.python, "-I", "-c", _receiver(), directory]
-    data = await asyncio.to_thread(_archive, files)
-    done = await run_words(connection, doing, words, limit_s=_COPY_LIMIT_S, data=data)
+    data = await asyncio.to_thread(archive_of, files)
+    done = await run_words(connection, doing, words, limit_s=LONG_LIMIT_S, data=data)
     if done.status == 0:
         return
     if done.status == -1:
@@ -190,7 +191,8 @@ def _receiver() -> str:
     return resources.files("nodeagent").joinpath("receive.py").read_text(encoding="utf-8")
 
 
-def _archive(files: Mapping[str, bytes]) -> bytes:
+def archive_of(files: Mapping[str, bytes]) -> bytes:
+    """Return files, by their paths, as a compressed tar archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         for path in sorted(files):

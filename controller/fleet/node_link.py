@@ -35,6 +35,7 @@ from controller.fleet.link_context import LinkContext
 from controller.fleet.node_commands import home_of
 from controller.fleet.node_connection import CONNECT_LIMIT_S
 from controller.fleet.open_commands import OpenCommands, Subject
+from controller.fleet.workdir_copy import bring_workdir
 from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
@@ -71,6 +72,9 @@ class NodeLink:
     def __init__(self, address: NodeAddress, context: LinkContext, last_seq: int = 0) -> None:
         self.given_address = self.address = address
         """As it was given. ``address`` has absolute paths once the home on the node is known."""
+        self._context = context
+        self._workdirs: set[str] = set()
+        """Versions of tasks' folders that were copied. A new agent may have none of them."""
         self._bundle = context.bundle
         self._identity = context.identity
         self._listener = listener = context.listener
@@ -203,6 +207,7 @@ class NodeLink:
             for message in received.feed(data):
                 if isinstance(message, Welcome):
                     self._writer = writer
+                    self._workdirs.clear()
                 self._take(message)
 
     async def _read(self, reader: "asyncssh.SSHReader[bytes]") -> bytes:
@@ -296,10 +301,29 @@ class NodeLink:
 
     def send_command(self, command: RankCommand | ProbePeerCommand, subject: Subject) -> None:
         """Send a command. Its outcome becomes an event, also if the node is out of contact."""
-        if self._write(command):
+        workdir = command.workdir if isinstance(command, StartRanksCommand) else ""
+        if workdir and workdir not in self._workdirs and self._writer is not None:
+            self._commands.add(command.command_id, subject)
+            self._listener.spawn(self._bring_and_start(command, workdir))
+        elif self._write(command):
             self._commands.add(command.command_id, subject)
         else:
             self._commands.fail(command.command_id, subject, "out of contact")
+
+    async def _bring_and_start(self, command: RankCommand | ProbePeerCommand, workdir: str) -> None:
+        """Copy the version of the task's folder that ranks need, then have them started."""
+        context, command_id = self._context, command.command_id
+        try:
+            await bring_workdir(
+                self.address, context.logins, context.bundle, context.workdirs, workdir
+            )
+        except (LinkError, OSError) as error:
+            self._commands.take(CommandDone(command_id=command_id, error=str(error)))
+            return
+        self._workdirs.add(workdir)
+        # Contact may have been lost meanwhile. Then the start has failed already.
+        if self._commands.is_open(command_id):
+            self._write(command)
 
     def acknowledge(self, seq: int) -> None:
         """Acknowledge the reports up to ``seq``: they are in the journal."""

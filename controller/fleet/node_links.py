@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -19,6 +20,7 @@ from controller.fleet.open_commands import ProbeSubject, RankSubject, Subject
 from controller.fleet.rendezvous_tables import RendezvousTables
 from controller.loop_clock import LoopClock
 from controller.ports import CallKeeper, Fleet
+from controller.workdirs.workdir_store import WorkdirStore
 from nodeagent.protocol import messages
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import ProbePeerCommand
@@ -67,11 +69,16 @@ class SshFleet(Fleet, Listener):
             self._tables.call(_NOWHERE, call, clock.now())
         self._command_ids = (f"{identity.run_id}-{identity.term}-{n}" for n in itertools.count(1))
         self._logins = logins or SshLogins()
-        self._context = LinkContext(build_bundle(), identity, self, clock, self._logins)
+        nowhere = WorkdirStore(Path())
+        self._context = LinkContext(build_bundle(), identity, self, clock, self._logins, nowhere)
         self._last_seqs = dict(last_seqs or {})
         self._links: dict[NodeId, NodeLink] = {}
         self._services: dict[NodeId, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+
+    def use_workdirs(self, store: WorkdirStore) -> None:
+        """Take versions of tasks' folders from ``store``. To be called before there are links."""
+        self._context = replace(self._context, workdirs=store)
 
     async def run(self) -> None:
         """Keep every node in contact until cancelled."""
@@ -128,6 +135,11 @@ class SshFleet(Fleet, Listener):
     @override
     def post(self, body: EventBody) -> None:
         self._listener.post(body)
+
+    @override
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        assert self._group is not None, "links work while the fleet runs"
+        self._group.create_task(work)
 
     @override
     def note(self, node: NodeId, text: str) -> None:

@@ -62,6 +62,10 @@ class OpenCommands:
         self._log("command sent", subject, command_id)
         self._subjects[command_id] = subject
 
+    def is_open(self, command_id: str) -> bool:
+        """Return whether a command still waits for its answer."""
+        return command_id in self._subjects
+
     def take(self, done: CommandDone) -> None:
         """Take an answer. If its command is not open, nothing changes."""
         subject = self._subjects.pop(done.command_id, None)

@@ -1,19 +1,58 @@
 """From a cluster file to the controller config: the sibling of the demo's ``demo_config``."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from controller.clusterfile.cluster_reader import Cluster
 from controller.core.rules.policy import Policy
 from controller.server.controller_config import ControllerConfig
 from controller.server.profile_tasks import TrainingOptions, task_programs, task_spec
+from controller.workdirs.workdir_store import NAME, WorkdirStore
+from controller.workdirs.workdir_version import WorkdirError, WorkdirVersion, read_version
 
 
-def cluster_config(cluster: Cluster, policy: Policy) -> ControllerConfig:
+def take_workdirs(cluster: Cluster) -> dict[str, WorkdirVersion]:
+    """Read the folders of tasks that are copied to nodes; return a version of each.
+
+    Raises:
+        WorkdirError: A folder can't be copied. The text begins with the task's name.
+    """
+    found: dict[str, WorkdirVersion] = {}
+    for task in cluster.tasks:
+        if task.workdir and not task.shared and task.workdir not in found:
+            try:
+                found[task.workdir] = read_version(Path(task.workdir))
+            except WorkdirError as error:
+                raise WorkdirError(f"task {task.name}: {error}") from error
+    return found
+
+
+def keep_workdirs(cluster: Cluster) -> dict[str, str]:
+    """Keep the folders that ``take_workdirs`` reads in the run directory; return their versions.
+
+    Raises:
+        WorkdirError: A folder can't be copied.
+        OSError: The run directory can't be written.
+    """
+    store = WorkdirStore(cluster.run_dir / NAME)
+    versions = {}
+    for folder, version in take_workdirs(cluster).items():
+        store.keep(version)
+        versions[folder] = version.digest
+    store.remove_old(versions.values())
+    return versions
+
+
+def cluster_config(
+    cluster: Cluster, policy: Policy, workdirs: Mapping[str, str] | None = None
+) -> ControllerConfig:
     """Return the controller config of a cluster file.
 
     Args:
         cluster: The file.
         policy: The policy that holds: the file's, perhaps with options of the command line.
+        workdirs: By folder, the version that is copied to nodes (``keep_workdirs``).
     """
     training = TrainingOptions(cluster.checkpoints, cluster.data, cluster.seed, num_iterations=None)
     return ControllerConfig(
@@ -21,7 +60,7 @@ def cluster_config(cluster: Cluster, policy: Policy) -> ControllerConfig:
             replace(node.address, has_template=cluster.has_template) for node in cluster.nodes
         ],
         tasks=[task_spec(task, None) for task in cluster.tasks],
-        programs=task_programs(cluster.tasks, training),
+        programs=task_programs(cluster.tasks, training, workdirs),
         policy=policy,
         failure_domains={
             node.address.node: node.failure_domain for node in cluster.nodes if node.failure_domain

@@ -39,6 +39,7 @@ from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
 from controller.store.replay import ReplayedRun, replay
 from controller.store.run_lock import RunLock
+from controller.workdirs.workdir_store import NAME, WorkdirStore
 from nodeagent.protocol.ids import NodeId, TaskId
 
 _LOG: Final = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class Controller:
                 replayed.last_seqs,
                 SshLogins(config.accepted_keys),
             )
+            self.fleet.use_workdirs(WorkdirStore(journal.parent / NAME))
             for address in _addresses(machine.state):
                 self.fleet.add(address)
             directory = config.tables or journal.parent / "profiles"

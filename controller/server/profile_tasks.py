@@ -1,6 +1,6 @@
 """From task profiles to a controller's tasks: the core's spec, and the program of the ranks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,20 +67,38 @@ def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
 
 
 def task_programs(
-    profiles: Iterable[TaskProfile], options: TrainingOptions
+    profiles: Iterable[TaskProfile],
+    options: TrainingOptions,
+    workdirs: Mapping[str, str] | None = None,
 ) -> dict[TaskId, TaskProgram]:
-    """Return the program of each task's ranks."""
-    return {TaskId(profile.name): _program(profile, options) for profile in profiles}
+    """Return the program of each task's ranks.
+
+    Args:
+        profiles: The tasks.
+        options: What holds for all of them.
+        workdirs: By folder, the version that is copied to nodes. Others are there already.
+    """
+    versions = workdirs or {}
+    return {
+        TaskId(profile.name): _program(profile, options, versions.get(profile.workdir, ""))
+        for profile in profiles
+    }
 
 
-def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
+def _program(profile: TaskProfile, options: TrainingOptions, version: str) -> TaskProgram:
     directory = profile.checkpoint_dir or str(options.checkpoints / profile.name)
     if profile.command is not None:
-        return CommandLaunch(profile.command, directory, profile.num_micro_batches)
+        cwd = _inside(profile.workdir, profile.command.cwd) if version else profile.command.cwd
+        command = profile.command.model_copy(update={"cwd": cwd})
+        return CommandLaunch(command, directory, profile.num_micro_batches, version)
+    program = profile.program
+    if program is not None and version:
+        inner = _inside(profile.workdir, program.directory)
+        program = program.model_copy(update={"directory": inner})
     assert profile.model is not None, "a profile has a command or a model"
     return TrainingSpec(
         model=profile.model,
-        program=profile.program,
+        program=program,
         data_path=profile.data or options.data_path,
         checkpoint_dir=directory,
         checkpoint_interval=profile.checkpoint_interval,
@@ -93,4 +111,9 @@ def _program(profile: TaskProfile, options: TrainingOptions) -> TaskProgram:
         iteration_floor_s=profile.iteration_floor_s,
         shard_optimizer=profile.shard_optimizer,
         memory_interval=profile.memory_interval,
+        workdir=version,
     )
+
+
+def _inside(workdir: str, path: str) -> str:
+    return str(Path(path).relative_to(workdir))

@@ -30,11 +30,13 @@ class CommandLaunch:
         command: The command line and its limits.
         task_dir: Directory of the task, shared by all nodes.
         num_micro_batches: Micro-batches of the global batch.
+        workdir: Version of its folder that is copied to nodes; empty if none is.
     """
 
     command: CommandTask
     task_dir: str
     num_micro_batches: int = 1
+    workdir: str = ""
 
 
 TaskProgram = TrainingSpec | CommandLaunch
@@ -200,6 +202,7 @@ def _command(
         num_nodes=len(nodes),
         # At least one, as with a size that a loss leaves behind.
         num_micro_batches=max(1, program.num_micro_batches // instruction.layout.dp),
+        workdir=program.workdir,
     )
     return worker.node, RankLaunch(
         task=instruction.task,

@@ -16,7 +16,7 @@ from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
 from controller.fleet.host_keys import AcceptedKeys
-from controller.server.cluster_config import cluster_config
+from controller.server.cluster_config import cluster_config, keep_workdirs
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from controller.service.progress_bars import ProgressBars
@@ -45,6 +45,7 @@ class ClusterService:
     Raises:
         RunLockedError: Another controller runs this cluster.
         JournalError: The journal of the earlier controller can't be taken over.
+        WorkdirError: A task's folder can't be copied to nodes.
         OSError: A file can't be written.
     """
 
@@ -72,7 +73,12 @@ class ClusterService:
         self._progress = ProgressBars(totals, self._stamp, _ITERATION_PAUSE_S)
         self._server = ControllerServer(
             cluster.name,
-            replace(cluster_config(cluster, cluster.policy), accepted_keys=self._keys),
+            replace(
+                cluster_config(
+                    cluster, cluster.policy, {} if is_to_end else keep_workdirs(cluster)
+                ),
+                accepted_keys=self._keys,
+            ),
             ServerPlaces(
                 cluster.run_dir,
                 cluster.socket,

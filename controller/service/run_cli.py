@@ -20,12 +20,15 @@ from controller.logs.log_options import (
     logging_to,
 )
 from controller.printing import plain_console, print_table, refuse
+from controller.server.cluster_config import take_workdirs
 from controller.service.cluster_service import ClusterService
 from controller.store.journal import JournalError
 from controller.store.run_lock import RunLockedError
+from controller.workdirs.workdir_version import WorkdirError
 
 STARTING_ERRORS: Final = (
     LogOptionError, RunLockedError, JournalError, ApiSocketError, ImpossibleChangeError, OSError,
+    WorkdirError,
 )  # fmt: skip
 _EPILOG: Final = """\
 The controller stays in the foreground. Ctrl-C or SIGTERM ends the controller and not the training: the
@@ -94,6 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.auto_heal:
         cluster = replace(cluster, policy=replace(cluster.policy, is_auto_heal=True))
     if arguments.dry_run:
+        try:
+            take_workdirs(cluster)
+        except WorkdirError as error:
+            return refuse("unicron run", str(error))
         _print(cluster, is_json=arguments.json)
         return 0
     if problem := _serve(cluster, arguments):

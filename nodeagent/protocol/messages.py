@@ -107,6 +107,11 @@ class StartRanksCommand(_Message):
             copy_holders=first.copy_holders,
         )
 
+    @property
+    def workdir(self) -> str:
+        """Version of the task's folder that the ranks need; empty if they need none."""
+        return self.launches[0].workdir if self.launches else ""
+
     def whole_launches(self) -> list[RankLaunch]:
         """Return the launches, with the common parts in each launch of a rank."""
         common = {"resume": self.resume, "copy_holders": self.copy_holders}

@@ -36,6 +36,8 @@ class TrainingSpec(BaseModel):
         shard_optimizer: Whether each replica keeps a share of the optimizer state only, as with
             Megatron's distributed optimizer. The losses are the same.
         memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
+        workdir: Version of the task's folder on the node, in which the program's directory is;
+            empty where that is absolute.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +57,7 @@ class TrainingSpec(BaseModel):
     bucket_size: int | None = Field(default=None, gt=0)
     shard_optimizer: bool = False
     memory_interval: int = Field(default=1, ge=0)
+    workdir: str = ""
 
 
 class RankNetwork(BaseModel):
@@ -85,6 +88,8 @@ class CommandPlace(BaseModel):
         node_rank: Number of the node among those of the task, in the order of their first ranks.
         num_nodes: Nodes of the task.
         num_micro_batches: Micro-batches of one replica per iteration.
+        workdir: Version of the task's folder on the node, in which the command's ``cwd`` is; empty
+            where that is absolute.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -97,6 +102,7 @@ class CommandPlace(BaseModel):
     node_rank: int = Field(default=0, ge=0)
     num_nodes: int = Field(default=1, gt=0)
     num_micro_batches: int = Field(default=1, gt=0)
+    workdir: str = ""
 
 
 class RankLaunch(BaseModel):
@@ -146,6 +152,26 @@ class RankLaunch(BaseModel):
         if self.command and (self.continues is not None or self.prepares_for is not None):
             raise ValueError("a command's process can't be another rank")
         return self
+
+    @property
+    def workdir(self) -> str:
+        """Version of the task's folder that the rank needs on its node; empty if it needs none."""
+        own = self.training or self.command
+        return own.workdir if own is not None else ""
+
+    def in_folder(self, folder: str) -> Self:
+        """Return the launch with the paths of its program in ``folder``, where the version is."""
+        if self.command is not None:
+            command = self.command.command
+            inner = command.model_copy(update={"cwd": f"{folder}/{command.cwd}"})
+            update = {"command": self.command.model_copy(update={"command": inner})}
+            return self.model_copy(update=update)
+        program = self.settings.program
+        if program is None:
+            return self
+        inside = program.model_copy(update={"directory": f"{folder}/{program.directory}"})
+        training = self.settings.model_copy(update={"program": inside})
+        return self.model_copy(update={"training": training})
 
     @property
     def settings(self) -> TrainingSpec:

@@ -15,9 +15,11 @@ message of an older generation reaches theirs.
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final, assert_never
 
 from nodeagent.outbox.outbox_file import OutboxFile
@@ -49,6 +51,7 @@ from nodeagent.ranks.supervisor import (
     refusal,
 )
 from nodeagent.ranks.template_client import TemplateClient
+from nodeagent.workdir import workdir_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -77,6 +80,7 @@ class AgentCommands:
         outbox: OutboxFile,
         spawn: Spawn,
     ) -> None:
+        self.state_dir = Path()
         self.on_inspect: InspectProcesses = _look_at_nobody
         self.on_done: Callable[[CommandDone], None] = lambda _done: None
         self._processes = processes
@@ -150,7 +154,7 @@ class AgentCommands:
     async def _start(self, command: StartRanksCommand) -> None:
         marks = self._outbox.outbox
         run_id = marks.run_id
-        launches = command.whole_launches()
+        launches = [self._in_workdir(launch) for launch in command.whole_launches()]
         self._check(launches)
         for launch in launches:
             self._outbox.advance(MarkScope.FENCE, launch.task, launch.generation)
@@ -166,6 +170,16 @@ class AgentCommands:
             errors |= await self._start_new(launches, plan, run_id)
         if errors:
             raise CommandError("; ".join(errors[global_rank] for global_rank in sorted(errors)))
+
+    def _in_workdir(self, launch: RankLaunch) -> RankLaunch:
+        """Return the launch with absolute paths. The controller has copied the folder before."""
+        if not launch.workdir:
+            return launch
+        folder = workdir_of(self.state_dir, launch.workdir)
+        if not folder.is_dir():
+            raise CommandError(f"the working directory {folder} is not there")
+        os.utime(folder)  # in use: it is not removed as old
+        return launch.in_folder(str(folder))
 
     def _check(self, launches: Sequence[RankLaunch]) -> None:
         reason = refusal(launches, self._outbox.outbox)

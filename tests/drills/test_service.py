@@ -157,6 +157,66 @@ def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_pat
         assert (path.parent / "checkpoints" / "command").is_dir()
 
 
+def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_start(
+    nodes: Playground, tmp_path: Path
+) -> None:
+    tasks = ""
+    for name in ("own_loop", "command"):
+        shutil.copytree(REPOSITORY / "examples" / name, tmp_path / "w" / name)
+        text = (tmp_path / "w" / name / "tasks.toml").read_text()
+        tasks += text.replace("[[task]]\n", f'[[task]]\nworkdir = "{name}"\n')
+    path = write_cluster(nodes, tmp_path / "w", "w", tasks)
+    with controller_of(path, "--auto-heal") as command:
+        reach(path, 2)
+        before = pids_of(path)
+        assert before
+        folders = {key: psutil.Process(pid).cwd() for key, pid in before.items()}
+        assert "/w/n" in folders["command", 0]
+        command.end(signal.SIGKILL)
+    script = tmp_path / "w" / "command" / "train.py"
+    script.write_text(f'print("the new line", flush=True)\n{script.read_text()}')
+    with controller_of(path, "--auto-heal") as command:
+        command.says("its program has changed")
+        reach(path, 4)
+        wait_until(lambda: pids_of(path) == before, limit_s=10)
+        psutil.Process(before["command", 1]).kill()
+
+        def has_new_ranks() -> bool:
+            found = pids_of(path) or {}
+            return len(found) == 4 and before["command", 1] not in found.values()
+
+        wait_until(has_new_ranks, limit_s=60)
+        found = pids_of(path)
+        assert found
+        folder = psutil.Process(found["command", 0]).cwd()
+        assert folder != folders["command", 0]
+        assert Path(folder).parent == Path(folders["command", 0]).parent
+        assert "the new line" in (Path(folder) / "train.py").read_text()
+        assert found["own", 0] == before["own", 0]
+
+
+def test_a_folder_too_large_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "big"
+    folder.mkdir()
+    with (folder / "weights.bin").open("wb") as file:
+        file.truncate(300_000_000)
+    (tmp_path / "k").touch()
+    (tmp_path / "cluster.toml").write_text(
+        '[cluster]\nname = "big"\nrun_dir = "run"\ncheckpoint_dir = "c"\n[[nodes]]\nhosts = "h"\n'
+        'workers = 2\nidentity = "k"\n[[task]]\nname = "c"\nweight = 1\nworkers = 1\nmin_workers = 1\n'
+        'workdir = "big"\n[task.command]\nargv = ["true"]\n[task.throughput]\n'
+        "points = [{ workers = 1, flops_per_s = 1.0, layout = { tp = 1, pp = 1, dp = 1 } }]\n"
+    )
+    for option in ("--dry-run", "--auto-heal"):
+        words = unicron("run", str(tmp_path / "cluster.toml"), option)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode in {1, 2}
+        assert "unicron run: task c: workdir: " in done.stderr
+        assert "The largest: weights.bin (300 MB)" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run" / "journal.jsonl").exists()
+
+
 def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_path: Path) -> None:
     """One of each: weight, policy, program, node and task less, node and task more."""
     tasks = demo_tasks(10_000, "gpt-a")

@@ -103,7 +103,8 @@ MISTAKES = {
         (
             "task 'gpt': unknown key zzz; known: checkpoint_dir, checkpoint_interval, checkpoints_kept, command,"
             " data, iteration_floor_s, keeps_running, learning_rate, long_intervals, memory_interval, micro_batch_size, min_workers, model, name,"
-            " num_iterations, num_micro_batches, program, shard_optimizer, throughput, weight, workers"
+            " num_iterations, num_micro_batches, program, shard_optimizer, shared, throughput, weight, workdir,"
+            " workers"
         ),
     ),
     "program without a function": (
