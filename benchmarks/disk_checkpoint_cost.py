@@ -44,7 +44,7 @@ from torch import distributed  # noqa: TID253
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.rank.checkpoint import Checkpoints
-from nodeagent.rank.checkpoint.loading import KeyValueStore
+from nodeagent.rank.checkpoint.shared_directory import WatchedStore
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.program.gpt import build_model, build_optimizer
 from nodeagent.rank.program.micro_batches import MicroBatches
@@ -142,7 +142,7 @@ class CheckpointedRank:
     """One rank that trains with Megatron's schedule and its own reduction."""
 
     def __init__(
-        self, training: TrainingSpec, place: Place, launch: RankLaunch, store: KeyValueStore
+        self, training: TrainingSpec, place: Place, launch: RankLaunch, store: WatchedStore
     ) -> None:
         self._training = training
         self._place = place

@@ -18,7 +18,9 @@ from controller.fleet.node_commands import (
     LONG_LIMIT_S,
     Done,
     archive_of,
+    copy_files,
     in_free_session,
+    run_if_there,
     shell_line,
     why_failed,
 )
@@ -37,9 +39,13 @@ async def bring_workdir(
         LinkError: The node can't be reached, or the version can't be made there.
     """
     doing = f"copying the working directory to {address.node}"
-    words = [address.python, code_directory(address, bundle), "workdir"]
-    line = shell_line([*words, "--state-dir", address.state_dir, "--digest", digest])
+    code = code_directory(address, bundle)
+    words = [address.python, code, "workdir", "--state-dir", address.state_dir, "--digest", digest]
+    line = shell_line(words)
     async with await logins.open(address) as connection:
+        # An agent of other code may run there.
+        if await run_if_there(connection, doing, code, ["true"]) is None:
+            await copy_files(connection, address, "the agent", bundle.files, code)
         with translated(doing):
             async with asyncio.timeout(LONG_LIMIT_S):
                 process = await in_free_session(

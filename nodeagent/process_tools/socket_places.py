@@ -47,14 +47,18 @@ def sockets_dir(state_dir: Path) -> Path:
         OSError: The directory below ``/tmp`` can't be made, or belongs to somebody else.
     """
     longest = len(os.fsencode(state_dir / max(NAMES, key=len)))
-    try:
-        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-            mounts = file.read()
-    except OSError:
-        mounts = ""
-    if longest <= MAX_SOCKET_PATH_BYTES and not is_on_network(os.path.realpath(state_dir), mounts):
+    if longest <= MAX_SOCKET_PATH_BYTES and not read_is_on_network(state_dir):
         return state_dir
     return _own_directory(Path(_ELSEWHERE), state_dir)
+
+
+def read_is_on_network(path: Path) -> bool:
+    """Return whether a path is on a network file system now."""
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            return is_on_network(os.path.realpath(path), file.read())
+    except OSError:
+        return False
 
 
 def is_on_network(path: str, mounts: str) -> bool:

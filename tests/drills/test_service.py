@@ -1,6 +1,7 @@
 """``unicron run``: controllers of cluster files over nodes that they did not start."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from controller.store.run_file import read_run
 from tests.fakes.cluster_runs import (
     controller_of,
     demo_tasks,
@@ -155,6 +157,42 @@ def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_pat
         assert status["incidents"] == []
         assert status["controller"]["term"] == 1
         assert (path.parent / "checkpoints" / "command").is_dir()
+
+
+OWN_DIRECTORY = """\
+#!/bin/sh
+[ "$INSIDE" ] || INSIDE=1 exec unshare -m --propagation private "$0" "$@"
+mkdir -p {place} && mount -t tmpfs tmpfs {place} && exec {python} "$@"
+"""
+"""An interpreter on a node whose checkpoint directory is its own."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a mount namespace")
+def test_a_node_with_a_checkpoint_directory_of_its_own_trains_heals_and_is_told(
+    nodes: Playground, tmp_path: Path
+) -> None:
+    path = write_cluster(nodes, tmp_path / "o", "o", demo_tasks(25, "gpt-a"))
+    python = tmp_path / "o" / "python"
+    place = tmp_path / "o" / "checkpoints"
+    python.write_text(OWN_DIRECTORY.format(place=place, python=sys.executable))
+    python.chmod(0o755)
+    text = path.read_text().replace("workers = 6", "workers = 2")
+    second = text.index("[[nodes]]", text.index("[[nodes]]") + 1)
+    own = text[second:].replace("[[nodes]]\n", f'[[nodes]]\npython = "{python}"\n', 1)
+    path.write_text(text[:second] + own)
+    with controller_of(path, "--auto-heal", "--until-done") as command:
+        line = command.says("no checkpoint of iteration")
+        assert f"does not see what rank 0 writes to {place}/gpt-a" in line
+        assert "Name one that all nodes share as checkpoint_dir" in line
+        victim = (pids_of(path) or {})["gpt-a", 3]
+        psutil.Process(victim).kill()
+        command.says("trains again")
+        assert command.process.wait(90) == 0
+    missed = [line for line in command.lines if "no checkpoint of" in line]
+    assert len(missed) == 1, "it is said once"
+    machine, _ = read_run(path.parent / "run")
+    [task] = machine.state.tasks.values()
+    assert sorted(task.progress.losses) == list(range(1, 26))
 
 
 def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_start(

@@ -18,6 +18,7 @@ On disk, under the task's ``checkpoint_dir``::
         manifest.json                  its contents (``manifest``), with a checksum file
     iter_0000015.g3.tmp/           being written by generation 3, or left over from it
     iter_0000005.bad-checksum/     quarantined, for a person to look at
+    .run-0123456789abcdef          by which ranks see that they share the directory
     losses.jsonl                   losses of the newest iterations, for comparison after a load
 """
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-import secrets
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -14,10 +14,11 @@ from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.loading import KeyValueStore, Loaded, Loader, value_of_rank_0
+from nodeagent.rank.checkpoint.loading import Loaded, Loader, value_of_rank_0
 from nodeagent.rank.checkpoint.manifest import CheckpointError, Manifest, settings_digest
 from nodeagent.rank.checkpoint.recorded_losses import NUM_COMPARED, RecordedLosses
 from nodeagent.rank.checkpoint.saving import MissedCheckpoint, SavedCheckpoint, SaveOrder, Saver
+from nodeagent.rank.checkpoint.shared_directory import SharedDirectory, WatchedStore
 from nodeagent.rank.checkpoint.snapshot import HostMemory
 from nodeagent.rank.checkpoint.whole_model import WholeState, whole_state
 from nodeagent.rank.groups.rank_place import Place
@@ -26,7 +27,6 @@ _LOG = logging.getLogger(__name__)
 
 GIVE_UP_S: Final = 600.0
 _LOSSES_KEY: Final = "checkpoint/losses"
-_RUN_KEY: Final = "checkpoint/run"
 _CLOCK: Final = SystemNodeClock()
 
 Model: TypeAlias = DistributedDataParallel | Sequence[DistributedDataParallel]
@@ -61,6 +61,8 @@ class Checkpoints:
         self._recalled: tuple[int, dict[int, float]] | None = None
         """Iteration of the restored copies, and the losses that were recorded after it."""
         self._missed: list[MissedCheckpoint] = []
+        self._has_told = False
+        """Whether it was said that nodes do not share the directory. Generations may repeat it."""
         self._enter(launch, place)
 
     def rejoin(self, launch: RankLaunch, place: Place) -> None:
@@ -79,7 +81,8 @@ class Checkpoints:
         self._expected: dict[int, float] = {}
         self._can_note = bool(training.checkpoint_dir)
         self._saver = self._new_saver()
-        self._store: KeyValueStore | None = None
+        self._store: WatchedStore | None = None
+        self._shared: SharedDirectory | None = None
 
     def _new_saver(self) -> Saver:
         return Saver(
@@ -106,6 +109,8 @@ class Checkpoints:
         rest happens in the background, where errors are logged and reported, not raised. While an
         older checkpoint is still being written, this one is skipped.
         """
+        if self._gives_up_for_good(iteration):
+            return
         began_s = self._monotonic_s()
         pending = self._saver.pending
         if pending is not None:
@@ -136,6 +141,27 @@ class Checkpoints:
         blocked_s = self._monotonic_s() - began_s
         self._saver.begin(SaveOrder(manifest, snapshot, began_s, blocked_s))
 
+    def _gives_up_for_good(self, iteration: int) -> bool:
+        """Return whether no checkpoint can be completed, since nodes do not share the directory."""
+        reason = self._shared.why_not() if self._shared is not None else ""
+        if not reason:
+            return False
+        if not self._has_told:
+            self._has_told = True
+            _LOG.error("no checkpoints on disk: iteration=%d reason=%s", iteration, reason)
+            self._renew_saver()
+            if self._place.global_rank == 0:
+                self._saver.skip(iteration, reason)
+        elif self._saver.pending is not None:
+            self._renew_saver()
+        return True
+
+    def _renew_saver(self) -> None:
+        run = self._saver.run
+        self._retire_saver()
+        self._saver = self._new_saver()
+        self._saver.run = run
+
     def _manifest(self, iteration: int, loss: float, state: WholeState) -> Manifest:
         training = self._launch.settings
         return Manifest(
@@ -154,7 +180,10 @@ class Checkpoints:
 
     def finished(self) -> list[SavedCheckpoint]:
         """Return the checkpoints completed since the last call. Only global rank 0 has any."""
-        return self._saver.take_completed()
+        completed = self._saver.take_completed()
+        if completed and self._shared is not None:
+            self._shared.confirm()
+        return completed
 
     def missed(self) -> list[MissedCheckpoint]:
         """Return the checkpoints given up since the last call. Only global rank 0 has any."""
@@ -166,12 +195,23 @@ class Checkpoints:
 
         On global rank 0 the whole checkpoint must be on disk, on other ranks their part.
         """
-        return self._saver.wait(timeout_s)
+        if (pending := self._saver.pending) is not None or self._is_open:
+            self._gives_up_for_good(pending or 0)
+        is_done = self._saver.wait(timeout_s)
+        if is_done and self._is_open:
+            threading.Event().wait(timeout_s)
+            return False
+        return is_done
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether this rank still has to find out if all ranks see the same directory."""
+        return self._shared is not None and not self._shared.is_known
 
     @property
     def is_writing(self) -> bool:
-        """Whether a checkpoint is being written."""
-        return self._saver.pending is not None
+        """Whether a checkpoint is being written, or it is open whether one can be completed."""
+        return self._saver.pending is not None or self._is_open
 
     def abandon(self) -> None:
         """Stop writing, because the generation has ended."""
@@ -179,7 +219,7 @@ class Checkpoints:
 
     # --- load --------------------------------------------------------------------------------
 
-    def load(self, model: Model, optimizer: MegatronOptimizer, store: KeyValueStore) -> int:
+    def load(self, model: Model, optimizer: MegatronOptimizer, store: WatchedStore) -> int:
         """Load the newest usable checkpoint and return its iteration; 0 if there is none.
 
         All ranks call it, and load the same checkpoint. If it returns 0 the model is unchanged.
@@ -201,7 +241,7 @@ class Checkpoints:
         self._loaded = self._recalled = None
         self._expected = {}
 
-    def recall(self, iteration: int, store: KeyValueStore, *, is_from_copies: bool) -> None:
+    def recall(self, iteration: int, store: WatchedStore, *, is_from_copies: bool) -> None:
         """Set the losses that are expected after ``iteration``, for state from other ranks.
 
         All ranks call it. For state from in-memory checkpoints the recorded losses are expected, as
@@ -222,10 +262,12 @@ class Checkpoints:
         self._expected = {int(number): loss for number, loss in json.loads(recorded).items()}
         self._agree_on_run(store)
 
-    def _agree_on_run(self, store: KeyValueStore) -> None:
+    def _agree_on_run(self, store: WatchedStore) -> None:
         """Agree on a random word that marks the parts of this generation's ranks."""
         self._store = store
-        self._saver.run = value_of_rank_0(self._place, store, _RUN_KEY, secrets.token_hex(8))
+        path = self._directory.path if self._launch.settings.checkpoint_dir else None
+        self._shared = SharedDirectory(path, self._place, store, self._monotonic_s)
+        self._saver.run = self._shared.run
 
     def note_loss(self, iteration: int, loss: float) -> None:
         """Record the loss of a committed iteration. Only global rank 0 does so."""
@@ -265,10 +307,7 @@ class Checkpoints:
         self._recalled = None
         if loaded is not None and iteration > loaded.iteration + NUM_COMPARED:
             loaded = None
-        run = self._saver.run
-        self._retire_saver()
-        self._saver = self._new_saver()
-        self._saver.run = run
+        self._renew_saver()
         problem = ""
         if loaded is not None and self._place.global_rank == 0:
             _LOG.warning(
