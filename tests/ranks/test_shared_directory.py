@@ -8,7 +8,12 @@ import pytest
 
 from profiles.layout import Layout
 
-pytestmark = pytest.mark.ranks
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.timeout(60),
+    pytest.mark.usefixtures("training_program"),
+    pytest.mark.filterwarnings("ignore"),  # Megatron's own
+]
 TWO = Layout(tp=1, pp=1, dp=2)
 
 
