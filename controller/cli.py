@@ -40,6 +40,12 @@ def _bootstrap() -> _Parts:
     return _Parts(bootstrap_cli.add_arguments, bootstrap_cli.run)
 
 
+def _check() -> _Parts:
+    from controller.check import check_cli
+
+    return _Parts(check_cli.add_arguments, check_cli.run)
+
+
 def _demo() -> _Parts:
     from controller.demo import demo_arguments as options, demo_cli as command
 
@@ -133,6 +139,13 @@ _COMMANDS = (
         "Put Unicron's agent on the nodes of a cluster file over SSH, start it, and check that it is well."
         " Each node that is not ready gets a line that says why, and what to do.",
         _bootstrap,
+    ),
+    _Command(
+        "check",
+        "say what is not ready in a cluster, before anything starts",
+        "Look at the nodes of a cluster file over SSH, and at its time-outs, and say what is not ready. Nothing"
+        " is installed, started or changed.",
+        _check,
     ),
     _Command(
         "run",

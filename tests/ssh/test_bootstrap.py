@@ -340,6 +340,7 @@ async def test_a_read_only_home_names_the_key_for_another_place(
     await trains_an_iteration(elsewhere)
 
 
+@pytest.mark.skipif(Path(sys.prefix).is_relative_to("/tmp"), reason="the interpreter is in /tmp")
 async def test_a_tmp_where_nothing_may_be_executed_does_no_harm(
     open_cluster: LocalCluster, tmp_path: Path
 ) -> None:

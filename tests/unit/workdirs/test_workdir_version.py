@@ -111,7 +111,7 @@ def test_the_store_keeps_versions_and_forgets_old_ones(tmp_path: Path) -> None:
 
 
 def bring(state_dir: Path, version: WorkdirVersion, store: WorkdirStore) -> tuple[list[str], str]:
-    """Have the node's command take a version; return what it lacked, and what it complained of."""
+    """Have the node's command take a version; return what it lacked, and its errors."""
     words = [sys.executable, "-m", "nodeagent", "workdir", "--state-dir", str(state_dir)]
     process = subprocess.Popen(
         [*words, "--digest", version.digest],

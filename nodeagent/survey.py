@@ -1,0 +1,118 @@
+"""What a node has that the agent and its ranks need: disk, clock, GPUs, limits, shared folders.
+
+The controller runs the text of this module with ``python -c``, before any file of the agent is
+there. Nothing is changed, but for one marker file if ``marker`` asks for it. It prints one JSON
+line.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+_COMMAND_LIMIT_S: Final = 20.0
+
+
+def survey(question: dict[str, Any]) -> dict[str, Any]:
+    """Return what the node has.
+
+    Args:
+        question: ``state_dir``; ``paths``, to look whether they are there; ``marker``, a file to
+            make, ``seen``, one to look for, or ``done``, one to remove; each empty for none.
+    """
+    if question.get("marker"):
+        place = Path(question["marker"])
+        try:
+            place.touch()
+        except OSError as error:
+            return {"marker": error.strerror or str(error)}
+        return {"marker": ""}
+    if question.get("done"):
+        with contextlib.suppress(OSError):
+            Path(question["done"]).unlink()
+        return {}
+    state_dir = _nearest(Path(question["state_dir"]))
+    return {
+        "wall_s": time.time(),  # noqa: TID251 - the node's clock is what is looked at
+        "files": list(resource.getrlimit(resource.RLIMIT_NOFILE)),
+        "state_dir": str(state_dir),
+        "is_writable": os.access(state_dir, os.W_OK),
+        "free_bytes": shutil.disk_usage(state_dir).free,
+        "gpus": _num_gpus(),
+        "reads_kernel_log": _reads_kernel_log(question.get("kernel_log", "")),
+        "paths": {path: str(_nearest(Path(path))) for path in question.get("paths", [])},
+        "seen": bool(question.get("seen")) and Path(question["seen"]).exists(),
+    }
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path, or the nearest directory above it that is there."""
+    path = path.expanduser()
+    for each in [path, *path.parents]:
+        if each.exists():
+            return each
+    return Path("/")
+
+
+def _num_gpus() -> int | None:
+    """Return how many GPUs the driver shows; None if it does not answer in time."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return len(list(Path("/dev").glob("nvidia[0-9]*")))
+    try:
+        listed = subprocess.check_output([program, "-L"], timeout=_COMMAND_LIMIT_S)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return None
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return sum(line.startswith(b"GPU ") for line in listed.splitlines())
+
+
+def _reads_kernel_log(given: str) -> bool:
+    places = [given] if given else ["/dev/kmsg", "/var/log/kern.log", "/var/log/messages"]
+    for place in places:
+        try:
+            os.close(os.open(place, os.O_RDONLY | os.O_NONBLOCK))
+        except OSError:
+            continue
+        return True
+    program = None if given else shutil.which("journalctl")
+    if program is None:
+        return False
+    words = [program, "-k", "-n", "1", "-q", "--no-pager"]
+    try:
+        said = subprocess.check_output(  # noqa: S603
+            words, timeout=_COMMAND_LIMIT_S, stderr=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return bool(said)
+
+
+def listen() -> None:
+    """Listen on a socket until standard input ends, and print its path: can SSH reach it?"""
+    folder = Path(tempfile.mkdtemp(prefix="unicron-"))
+    path = str(folder / "check.sock")
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            sys.stdout.write("\n" + json.dumps({"unicron_listens": path}) + "\n")
+            sys.stdout.flush()
+            sys.stdin.read()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__" and sys.argv[1] == "listen":
+    listen()
+elif __name__ == "__main__":
+    sys.stdout.write("\n" + json.dumps({"unicron_survey": survey(json.loads(sys.argv[1]))}) + "\n")
