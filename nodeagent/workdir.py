@@ -7,6 +7,7 @@ Contents are kept in ``STATE_DIR/workdirs/files``, so the next version brings on
 Standard library only: it runs before anything else of the task.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -47,6 +48,10 @@ def take_workdir(state_dir: Path, digest: str) -> None:
     contents.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = workdir_of(state_dir, digest)
     wanted = {content for _, content, _ in manifest["files"]}
+    # In use from now on: a copy beside this one must not remove them as old.
+    for path in [place, *(contents / each for each in wanted)]:
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(path)
     missing = [] if place.is_dir() else [each for each in wanted if not (contents / each).exists()]
     sys.stdout.write(f"{json.dumps({'unicron_missing': sorted(missing)})}\n")
     sys.stdout.flush()
@@ -54,7 +59,7 @@ def take_workdir(state_dir: Path, digest: str) -> None:
         _take_contents(contents, set(missing))
     if not place.is_dir():
         _build(place, contents, manifest)
-    _remove_old(state_dir, wanted)
+    _remove_old(state_dir)
 
 
 def _take_contents(contents: Path, missing: set[str]) -> None:
@@ -94,19 +99,23 @@ def _build(place: Path, contents: Path, manifest: dict[str, Any]) -> None:
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def _remove_old(state_dir: Path, wanted: set[str]) -> None:
-    """Remove versions and contents that nothing has used for long."""
-    oldest = time.time() - _OLD_S  # noqa: TID251 - the age of files
+def _remove_old(state_dir: Path) -> None:
+    """Remove versions and contents that nothing has used for long. Others may copy meanwhile."""
     folder = state_dir / "workdirs"
     records = "".join(
         path.read_text("utf-8", "replace") for path in (state_dir / "ranks").glob("*.json")
     )
     for version in folder.iterdir():
-        is_old = version.name != "files" and version.stat().st_mtime < oldest
-        if is_old and f"/workdirs/{version.name.partition('.')[0]}" not in records:
+        is_used = f"/workdirs/{version.name.partition('.')[0]}" in records
+        if version.name != "files" and not is_used and _is_old(version):
             shutil.rmtree(version, ignore_errors=True)
     for content in (folder / "files").iterdir():
-        if content.name in wanted:
-            os.utime(content)
-        elif content.stat().st_mtime < oldest:
-            content.unlink()
+        if _is_old(content):
+            content.unlink(missing_ok=True)
+
+
+def _is_old(path: Path) -> bool:
+    """Return whether a path was used long ago. One that has gone meanwhile is not old."""
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - path.stat().st_mtime > _OLD_S  # noqa: TID251 - the age of a file
+    return False

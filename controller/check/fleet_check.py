@@ -189,23 +189,22 @@ async def _check_shared(
     cluster: Cluster, answering: set[str], logins: SshLogins
 ) -> list[CheckFinding]:
     """Find checkpoint directories that differ between nodes: one writes a marker, all look."""
-    places = sorted(
-        {task.checkpoint_dir or str(cluster.checkpoints / task.name) for task in cluster.tasks}
-    )
+    tasks_in: dict[str, list[str]] = {}
+    for task in cluster.tasks:
+        # Folders of tasks are made at the start: the directory above them is looked at.
+        place = task.checkpoint_dir or str(cluster.checkpoints / task.name)
+        tasks_in.setdefault(place.rpartition("/")[0], []).append(task.name)
     nodes = [node for node in cluster.nodes if str(node.address.node) in answering]
-    if len(nodes) < 2 or not places:
-        return []
-    # Tasks have folders in one directory. The first node names the part that is there.
-    findings = []
-    for place in sorted({place.rpartition("/")[0] for place in places}):
+    findings: list[CheckFinding] = []
+    for place, tasks in tasks_in.items() if len(nodes) > 1 else ():
         blind, problem = await _blind_nodes(place, nodes, cluster, logins)
-        tasks = [task.name for task in cluster.tasks]
         if problem:
             findings.append(CheckFinding("error", "checkpoints", (nodes[0].address.node,), problem))
         elif blind:
             text = (
-                f"{place} is not the same directory as on {nodes[0].address.node}: a task on both"
-                f" ({', '.join(tasks)}) can't save checkpoints on disk, and keeps copies in memory only"
+                f"{place} is not the same directory as on {nodes[0].address.node}: where a task"
+                f" ({', '.join(tasks)}) runs on both, a checkpoint is never complete; Unicron's loops"
+                " still keep copies in memory"
             )
             advice = "name a directory that all nodes share as checkpoint_dir"
             findings.append(CheckFinding("warning", "checkpoints", tuple(blind), text, advice))
@@ -215,12 +214,18 @@ async def _check_shared(
 async def _blind_nodes(
     place: str, nodes: Sequence[ListedNode], cluster: Cluster, logins: SshLogins
 ) -> tuple[list[str], str]:
-    """Return the nodes that do not see what the first one writes to ``place``, or what failed."""
+    """Have the first node write a marker to ``place``, and the others look for it.
+
+    Returns:
+        The nodes that do not see it; and why it could not be written, if so.
+    """
     first = nodes[0]
-    there = (await _answer(first, cluster, logins, {"state_dir": place}))["state_dir"]
-    marker = f"{str(there).rstrip('/')}/.unicron-check-{secrets.token_hex(6)}"
-    made = await _answer(first, cluster, logins, {"marker": marker})
-    if made.get("marker"):
+    there = (await _answer(first, cluster, logins, {"state_dir": place})).get("state_dir", "")
+    marker = f"{there.rstrip('/')}/.unicron-check-{secrets.token_hex(6)}"
+    made = await _answer(first, cluster, logins, {"marker": marker}) if there else {}
+    if "marker" not in made:
+        return [], f"{first.address.node} does not answer any more"
+    if made["marker"]:
         return [], f"{there} can't be written: {made['marker']}"
     blind: list[str] = []
 
@@ -228,8 +233,8 @@ async def _blind_nodes(
         for pause_s in _LOOKS_S:
             await asyncio.sleep(pause_s)
             found = await _answer(node, cluster, logins, {"state_dir": "/", "seen": marker})
-            if found.get("seen"):
-                return
+            if found.get("seen", True):
+                return  # seen, or the node does not answer any more
         blind.append(str(node.address.node))
 
     try:
@@ -246,7 +251,7 @@ async def _answer(
 ) -> dict[str, Any]:
     """Ask a node that has answered before; return nothing if it does not any more."""
     address = replace(node.address, has_template=cluster.has_template)
-    found: dict[str, Any] = {"state_dir": "/"}
+    found: dict[str, Any] = {}
     with suppress(LinkError):
         async with await logins.open(address) as connection:
             if not address.is_absolute:

@@ -40,7 +40,6 @@ def keep_workdirs(cluster: Cluster) -> dict[str, str]:
     for folder, version in take_workdirs(cluster).items():
         store.keep(version)
         versions[folder] = version.digest
-    store.remove_old(versions.values())
     return versions
 
 

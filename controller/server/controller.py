@@ -33,6 +33,7 @@ from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher
 from controller.server.controller_config import ControllerConfig
 from controller.server.precomputed_plans import PrecomputedPlans
+from controller.server.rank_launches import decode_program
 from controller.server.runtime import Runtime, RuntimeDependencies
 from controller.store.journal import Journal, read_journal
 from controller.store.measured_tables import MeasuredTables
@@ -114,7 +115,9 @@ class Controller:
                 replayed.last_seqs,
                 SshLogins(config.accepted_keys),
             )
-            self.fleet.use_workdirs(WorkdirStore(journal.parent / NAME))
+            store = WorkdirStore(journal.parent / NAME)
+            store.remove_old(_workdirs(machine.state, config))
+            self.fleet.use_workdirs(store)
             for address in _addresses(machine.state):
                 self.fleet.add(address)
             directory = config.tables or journal.parent / "profiles"
@@ -201,3 +204,11 @@ class _Listener(FleetListener):
     @override
     def note(self, node: NodeId, text: str) -> None:
         self.to_publisher(node, text)
+
+
+def _workdirs(state: ClusterState, config: ControllerConfig) -> set[str]:
+    """Return the versions of folders that ranks may still be started with."""
+    known = [
+        decode_program(task.spec.program) for task in state.tasks.values() if task.spec.program
+    ]
+    return {program.workdir for program in [*known, *config.programs.values()]}

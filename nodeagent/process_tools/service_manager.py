@@ -1,4 +1,4 @@
-"""What an agent says to the service manager that runs it, if one does: ready, alive.
+"""Reports to the service manager that runs the agent, if one does: ready, alive.
 
 This is the protocol of ``sd_notify(3)``: one datagram per message to the socket that the variable
 ``NOTIFY_SOCKET`` names. The variables are taken out of the environment: ranks must not answer.

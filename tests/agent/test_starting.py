@@ -1,6 +1,6 @@
 """The ways to start an agent. No systemd runs here: small scripts stand in for its commands.
 
-They do what the manager would do with ``agent.sh``, and write down how they were called.
+They run ``agent.sh`` as the manager would, and record their arguments.
 """
 
 import asyncio

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,19 @@ def test_old_versions_go_unless_a_rank_uses_them(tmp_path: Path) -> None:
     (state_dir / "ranks" / "a.1.0.json").write_text(json.dumps({"cwd": f"{places[0]}/x"}))
     bring(state_dir, versions[2], store)
     assert [place.exists() for place in places] == [True, False, True]
+
+
+def test_two_tasks_may_bring_their_folders_at_once(tmp_path: Path) -> None:
+    store, state_dir = WorkdirStore(tmp_path / "store"), tmp_path / "state"
+    versions = []
+    for name in "abcdef":
+        folder = write(tmp_path / name, **{f"f{number}": f"{name}{number}" for number in range(50)})
+        versions.append(read_version(folder))
+        store.keep(versions[-1])
+    with ThreadPoolExecutor(len(versions)) as threads:
+        outcomes = list(threads.map(lambda version: bring(state_dir, version, store), versions))
+    assert [said for _, said in outcomes] == [""] * len(versions)
+    assert all((state_dir / "workdirs" / version.digest / "f49").exists() for version in versions)
 
 
 def test_what_is_not_announced_is_refused(tmp_path: Path) -> None:
