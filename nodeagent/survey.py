@@ -6,6 +6,7 @@ line.
 """
 
 import contextlib
+import getpass
 import json
 import os
 import resource
@@ -26,7 +27,8 @@ def survey(question: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         question: ``state_dir``; ``paths``, to look whether they are there; ``marker``, a file to
-            make, ``seen``, one to look for, or ``done``, one to remove; each empty for none.
+            make, ``seen``, one to look for, or ``done``, one to remove; each empty for none; and
+            ``unit``, the site's system unit for the agent.
     """
     if question.get("marker"):
         place = Path(question["marker"])
@@ -48,6 +50,7 @@ def survey(question: dict[str, Any]) -> dict[str, Any]:
         "free_bytes": shutil.disk_usage(state_dir).free,
         "gpus": _num_gpus(),
         "reads_kernel_log": _reads_kernel_log(question.get("kernel_log", "")),
+        "ends_with_login": "" if question.get("unit") else why_login_ends(Path("/")),
         "paths": {path: str(_nearest(Path(path))) for path in question.get("paths", [])},
         "seen": bool(question.get("seen")) and Path(question["seen"]).exists(),
     }
@@ -74,6 +77,39 @@ def _num_gpus() -> int | None:
     except (OSError, subprocess.CalledProcessError):
         return 0
     return sum(line.startswith(b"GPU ") for line in listed.splitlines())
+
+
+def why_login_ends(root: Path) -> str:
+    """Return what ends the processes of a login with it; nothing if they may stay.
+
+    Args:
+        root: Directory that ``/etc`` and ``/var`` are looked for in.
+    """
+    user = getpass.getuser()
+    if (root / "var/lib/systemd/linger" / user).exists():
+        return ""
+    with contextlib.suppress(OSError):
+        if "pam_slurm_adopt" in _settings((root / "etc/pam.d/sshd").read_text("utf-8")):
+            return "pam_slurm_adopt puts logins into a Slurm job, and ends them with it"
+    if not (root / "run/systemd/system").exists():
+        return ""
+    folders = [root / top / "systemd" for top in ("usr/lib", "run", "etc")]
+    files = [folder / "logind.conf" for folder in folders]
+    for folder in folders:
+        files += sorted((folder / "logind.conf.d").glob("*.conf"))
+    found: dict[str, str] = {}
+    for path in files:
+        with contextlib.suppress(OSError, UnicodeError):
+            for line in _settings(path.read_text("utf-8")).splitlines():
+                key, _, value = line.partition("=")
+                found[key.strip()] = value.strip()
+    kills = found.get("KillUserProcesses", "no").lower() in {"1", "yes", "true", "on"}
+    spared = found.get("KillExcludeUsers", "root").split()
+    return "KillUserProcesses=yes in logind.conf" if kills and user not in spared else ""
+
+
+def _settings(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", ";")))
 
 
 def _reads_kernel_log(given: str) -> bool:

@@ -26,8 +26,8 @@ _GIGABYTE: Final = 1e9
 _EPILOG: Final = """\
 It logs in to every node and looks: interpreter and versions (equal on all nodes), disk, clock, GPUs, limits of
 open files, the kernel's log, data, and whether all nodes see the same checkpoint directory (one writes a
-marker file there, which is removed again). It looks at the policy too: time-outs of which the wrong one fires
-first. Nothing is installed, started or changed.
+marker file there, which is removed again). Each node connects to the two beside it on the training network. It
+looks at the policy too: time-outs of which the wrong one fires first. Nothing is installed, started or changed.
 
 exit codes:
   0  nothing was found

@@ -23,6 +23,13 @@ class CheckFinding:
     text: str
     advice: str = ""
 
+    @property
+    def line(self) -> str:
+        """Everything that it says, in one line."""
+        names = f"{', '.join(self.nodes[:4])}" + (" and more" if len(self.nodes) > 4 else "")
+        place = f" on {names}" if self.nodes else ""
+        return f"{self.subject}{place}: {self.text}" + (f"; {self.advice}" if self.advice else "")
+
 
 def merged(findings: Iterable[CheckFinding]) -> list[CheckFinding]:
     """Return the findings, those that say the same of several nodes as one."""

@@ -1,31 +1,24 @@
 """Looks at all nodes of a cluster file over SSH, and says what is not ready there."""
 
 import asyncio
-import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from importlib import resources
-from typing import Any, Final
-
-import asyncssh
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from controller.bootstrap.node_facts import NotReadyError, ask_facts, check_facts
 from controller.check.check_findings import CheckFinding, merged
 from controller.check.fleet_findings import Survey, check_nodes
-from controller.check.time_limits import check_limits
+from controller.check.host_check import check_without_nodes
+from controller.check.network_check import check_network
+from controller.check.node_questions import answer_of, ask, forbids_forwarding, opened
 from controller.clock import SystemClock
 from controller.clusterfile.cluster_reader import Cluster
 from controller.clusterfile.node_groups import ListedNode
-from controller.fleet.address import NodeAddress
-from controller.fleet.errors import LinkError, PermanentLinkError, translated
-from controller.fleet.node_commands import home_of, in_free_session, run_words, shell_line
+from controller.fleet.errors import LinkError
 from controller.fleet.node_connection import SshLogins
 
-_LIMIT_S: Final = 90.0
-_KEY: Final = "unicron_survey"
-_LISTENS: Final = '{"unicron_listens"'
+_MOST_FIRST: Final = 8
 _LOOKS_S: Final = (0.0, 1.0, 3.0)
 """A network file system may show a new file late."""
 
@@ -67,14 +60,13 @@ async def check_cluster(
             group.create_task(look(node))
     nodes = tuple(checked[str(node.address.node)] for node in cluster.nodes)
     surveys = {node.name: node.survey for node in nodes if node.survey is not None}
-    backend = "nccl" if cluster.has_gpus else "gloo"
-    shared = await _check_shared(cluster, set(surveys), logins)
+    shared = await check_shared(cluster, set(surveys), logins)
     findings = [
-        *check_limits(cluster.policy, cluster.tasks, backend),
-        *_identities(cluster),
+        *check_without_nodes(cluster),
         *(finding for node in nodes for finding in node.findings),
         *check_nodes(surveys, cluster.policy.clock_limit_s),
         *shared,
+        *await check_network(cluster, set(surveys), logins),
     ]
     return CheckedCluster(nodes, tuple(merged(findings)))
 
@@ -82,26 +74,24 @@ async def check_cluster(
 async def _look_at(
     node: ListedNode, cluster: Cluster, logins: SshLogins, clock: SystemClock
 ) -> CheckedNode:
-    address = replace(node.address, has_template=cluster.has_template)
-    name = str(address.node)
+    name = str(node.address.node)
 
     def failed(subject: str, text: str, advice: str = "") -> CheckedNode:
         return CheckedNode(name, "", None, (CheckFinding("error", subject, (name,), text, advice),))
 
     try:
-        async with await logins.open(address) as connection:
-            if not address.is_absolute:
-                address = address.at_home(await home_of(connection, address.node))
+        async with opened(node, cluster, logins) as (connection, address):
             facts = await ask_facts(connection, address)
             check_facts(facts, address)
             asked_s = clock.wall_s()
             data = [path for path in {cluster.data, *(task.data for task in cluster.tasks)} if path]
             question = {
                 "state_dir": address.state_dir, "kernel_log": address.kernel_log, "paths": data,
+                "unit": address.unit,
             }  # fmt: skip
-            found = await _ask(connection, address, question)
+            found = await ask(connection, address, question)
             answered_s = clock.wall_s()
-            forbids = await _forbids_forwarding(connection, address)
+            forbids = await forbids_forwarding(connection, address)
     except NotReadyError as error:
         return failed("interpreter", str(error), error.advice)
     except LinkError as error:
@@ -119,73 +109,12 @@ async def _look_at(
         reads_kernel_log=bool(found["reads_kernel_log"]),
         missing_paths=tuple(path for path, there in found["paths"].items() if there != path),
         forbids_forwarding=forbids,
+        ends_with_login=str(found["ends_with_login"]),
     )
     return CheckedNode(name, "bridge" if forbids else "socket", survey)
 
 
-async def _ask(
-    connection: asyncssh.SSHClientConnection, address: NodeAddress, question: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Have the node survey itself.
-
-    Raises:
-        LinkError: The connection broke, or the interpreter does not run it.
-    """
-    doing = f"looking at {address.node}"
-    words = [address.python, "-I", "-c", _script(), json.dumps(dict(question))]
-    done = await run_words(connection, doing, words, limit_s=_LIMIT_S)
-    try:
-        return dict(done.answer(_KEY)[_KEY])
-    except (ValueError, KeyError, TypeError) as error:
-        raise PermanentLinkError(f"{doing}: {done.last_words}") from error
-
-
-async def _forbids_forwarding(
-    connection: asyncssh.SSHClientConnection, address: NodeAddress
-) -> bool:
-    """Return whether the server does not let SSH reach a socket on the node.
-
-    Raises:
-        LinkError: The connection broke.
-    """
-    line = shell_line([address.python, "-I", "-c", _script(), "listen"])
-    with translated(f"looking at {address.node}"):
-        async with asyncio.timeout(_LIMIT_S):
-            process = await in_free_session(lambda: connection.create_process(line))
-            place = ""
-            while said := await process.stdout.readline():
-                _, mark, rest = str(said).partition(_LISTENS)
-                if mark:
-                    place = json.loads(mark + rest)["unicron_listens"]
-                    break
-            try:
-                _, writer = await connection.open_unix_connection(place)
-                writer.close()
-            except asyncssh.ChannelOpenError:
-                return True
-            finally:
-                process.stdin.write_eof()
-                await process.wait()
-    return False
-
-
-def _script() -> str:
-    return resources.files("nodeagent").joinpath("survey.py").read_text(encoding="utf-8")
-
-
-def _identities(cluster: Cluster) -> list[CheckFinding]:
-    """Find logins that need the ssh-agent of the person who started the controller."""
-    nodes = tuple(
-        str(node.address.node) for node in cluster.nodes if not node.address.ssh.client_key
-    )
-    if not nodes:
-        return []
-    text = "the login uses the keys of your ssh-agent: a controller can't log in after it has ended"
-    advice = "name a key without passphrase as identity, in [ssh] or [[nodes]]"
-    return [CheckFinding("warning", "identity", nodes, text, advice)]
-
-
-async def _check_shared(
+async def check_shared(
     cluster: Cluster, answering: set[str], logins: SshLogins
 ) -> list[CheckFinding]:
     """Find checkpoint directories that differ between nodes: one writes a marker, all look."""
@@ -197,12 +126,12 @@ async def _check_shared(
     nodes = [node for node in cluster.nodes if str(node.address.node) in answering]
     findings: list[CheckFinding] = []
     for place, tasks in tasks_in.items() if len(nodes) > 1 else ():
-        blind, problem = await _blind_nodes(place, nodes, cluster, logins)
+        first, blind, problem = await _blind_nodes(place, nodes, cluster, logins)
         if problem:
-            findings.append(CheckFinding("error", "checkpoints", (nodes[0].address.node,), problem))
+            findings.append(CheckFinding("error", "checkpoints", (first,), problem))
         elif blind:
             text = (
-                f"{place} is not the same directory as on {nodes[0].address.node}: where a task"
+                f"{place} is not the same directory as on {first}: where a task"
                 f" ({', '.join(tasks)}) runs on both, a checkpoint is never complete; Unicron's loops"
                 " still keep copies in memory"
             )
@@ -213,48 +142,39 @@ async def _check_shared(
 
 async def _blind_nodes(
     place: str, nodes: Sequence[ListedNode], cluster: Cluster, logins: SshLogins
-) -> tuple[list[str], str]:
-    """Have the first node write a marker to ``place``, and the others look for it.
+) -> tuple[str, list[str], str]:
+    """Have one node write a marker to ``place``, and the others look for it.
 
     Returns:
-        The nodes that do not see it; and why it could not be written, if so.
+        The node that wrote it; those that do not see it; why it could not be written, if so.
     """
-    first = nodes[0]
-    there = (await _answer(first, cluster, logins, {"state_dir": place})).get("state_dir", "")
+    there, first = "", nodes[0]
+    for first in nodes[:_MOST_FIRST]:
+        found = await answer_of(first, cluster, logins, {"state_dir": place})
+        if there := str(found.get("state_dir", "")):
+            break
+    writer = str(first.address.node)
     marker = f"{there.rstrip('/')}/.unicron-check-{secrets.token_hex(6)}"
-    made = await _answer(first, cluster, logins, {"marker": marker}) if there else {}
+    made = await answer_of(first, cluster, logins, {"marker": marker}) if there else {}
     if "marker" not in made:
-        return [], f"{first.address.node} does not answer any more"
+        return writer, [], f"{writer} does not answer any more"
     if made["marker"]:
-        return [], f"{there} can't be written: {made['marker']}"
+        return writer, [], f"{there} can't be written: {made['marker']}"
     blind: list[str] = []
 
     async def look(node: ListedNode) -> None:
         for pause_s in _LOOKS_S:
             await asyncio.sleep(pause_s)
-            found = await _answer(node, cluster, logins, {"state_dir": "/", "seen": marker})
+            found = await answer_of(node, cluster, logins, {"state_dir": "/", "seen": marker})
             if found.get("seen", True):
                 return  # seen, or the node does not answer any more
         blind.append(str(node.address.node))
 
     try:
         async with asyncio.TaskGroup() as group:
-            for node in nodes[1:]:
-                group.create_task(look(node))
+            for node in nodes:
+                if node is not first:
+                    group.create_task(look(node))
     finally:
-        await _answer(first, cluster, logins, {"done": marker})
-    return sorted(blind), ""
-
-
-async def _answer(
-    node: ListedNode, cluster: Cluster, logins: SshLogins, question: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Ask a node that has answered before; return nothing if it does not any more."""
-    address = replace(node.address, has_template=cluster.has_template)
-    found: dict[str, Any] = {}
-    with suppress(LinkError):
-        async with await logins.open(address) as connection:
-            if not address.is_absolute:
-                address = address.at_home(await home_of(connection, address.node))
-            found = await _ask(connection, address, question)
-    return found
+        await answer_of(first, cluster, logins, {"done": marker})
+    return writer, sorted(blind), ""

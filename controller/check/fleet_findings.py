@@ -31,6 +31,7 @@ class Survey:
         reads_kernel_log: Whether the user may read the kernel's log.
         missing_paths: Paths of the cluster file that are not there.
         forbids_forwarding: Whether its SSH server forbids it, so that a command carries sessions.
+        ends_with_login: Why a process that no systemd runs ends with its login; empty if it stays.
     """
 
     facts: NodeFacts
@@ -45,6 +46,7 @@ class Survey:
     reads_kernel_log: bool
     missing_paths: tuple[str, ...] = ()
     forbids_forwarding: bool = False
+    ends_with_login: str = ""
 
 
 def check_nodes(surveys: Mapping[str, Survey], clock_limit_s: float) -> Iterator[CheckFinding]:
@@ -89,8 +91,63 @@ def _of_node(name: str, survey: Survey, clock_limit_s: float) -> Iterator[CheckF
         text = "this user can't read the kernel's log: Xid, ECC and link faults are not seen"
         advice = "add the user to the group adm or systemd-journal, or name a file as kernel_log"
         yield found("warning", "kernel log", text, advice)
+    if survey.ends_with_login:
+        text = f"an agent that a login starts ends with it: {survey.ends_with_login}"
+        advice = "loginctl enable-linger USER there as root, or name a system unit as unit"
+        yield found("error", "login", text, advice)
     for path in survey.missing_paths:
         yield found("error", "data", f"there is no {path}", "copy it there, or correct data")
+
+
+def check_ring(
+    outcomes: Mapping[tuple[str, str], str], places: Mapping[str, str]
+) -> Iterator[CheckFinding]:
+    """Yield the nodes that can't connect to their neighbours, or can't be reached by them.
+
+    A node is named alone if all that leads to it has failed, or all that comes from it.
+
+    Args:
+        outcomes: Why the first node could not connect to the second; empty if it could.
+        places: Training address of each node.
+    """
+    failed = {pair: reason for pair, reason in outcomes.items() if reason}
+    if len(failed) == len(outcomes) > 2:
+        text = f"no node can connect to another one: {next(iter(failed.values()))}"
+        yield _ring_finding(tuple(places), text)
+        return
+    for is_both in (True, False):
+        for name in places:
+            inward = {pair for pair in outcomes if pair[1] == name}
+            outward = {pair for pair in outcomes if pair[0] == name}
+            is_deaf = len(inward) > 1 and inward <= failed.keys()
+            is_mute = len(outward) > 1 and outward <= failed.keys()
+            if not (is_deaf and is_mute if is_both else is_deaf or is_mute):
+                continue
+            reason = failed[min(inward if is_deaf else outward)]
+            others = " and ".join(sorted({source for source, _ in inward}))
+            text = f"{others} can't connect to it at {places[name]}" if is_deaf else ""
+            if is_deaf and is_mute:
+                text += ", nor it to them"
+            elif is_mute:
+                text = f"it can't connect to {others}; they can connect to it"
+            yield _ring_finding((name,), f"{text}: {reason}")
+            for pair in (inward if is_deaf else set()) | (outward if is_mute else set()):
+                failed.pop(pair, None)
+    for (source, target), reason in sorted(failed.items()):
+        way = f"{source} can't connect to {target} at {places[target]}: {reason}"
+        back = failed.get((target, source), "")
+        if back and source > target:
+            continue
+        text = f"{way}; nor {target} to {source}" if back else f"{way}; {target} can to {source}"
+        yield _ring_finding((source, target), text)
+
+
+def _ring_finding(nodes: tuple[str, ...], text: str) -> CheckFinding:
+    advice = (
+        "allow all TCP ports between nodes in their firewalls, or name the network that they share:"
+        " training_address or training_interface, in [[nodes]]"
+    )
+    return CheckFinding("error", "training network", nodes, text, advice)
 
 
 def _versions(surveys: Mapping[str, Survey]) -> Iterator[CheckFinding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.api.server import ApiSocketError
+from controller.check.fleet_check import check_shared
 from controller.clock import SystemClock
 from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster
 from controller.core.events import NodeRemoved, TaskRemoved
@@ -16,12 +17,13 @@ from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
 from controller.fleet.host_keys import AcceptedKeys
+from controller.fleet.node_connection import SshLogins
 from controller.server.cluster_config import cluster_config, keep_workdirs
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from controller.service.progress_bars import ProgressBars
 from controller.store.journal import JournalError
-from controller.store.run_file import set_run_aside
+from controller.store.run_file import JOURNAL_NAME, set_run_aside
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _SOURCE: Final = "unicron"
@@ -66,6 +68,7 @@ class ClusterService:
         self._end = asyncio.Event()
         self._end_reason = ""
         _make_private(cluster.run_dir)
+        self._is_first = not (cluster.run_dir / JOURNAL_NAME).exists()
         totals = {task.name: task.num_iterations for task in cluster.tasks}
         self._keys = AcceptedKeys(
             cluster.run_dir / KNOWN_HOSTS_NAME, accepts_new, self._announce_key
@@ -107,6 +110,7 @@ class ClusterService:
                     group.create_task(self._server.run()),
                     group.create_task(self._say_when_ready()),
                     group.create_task(self._watch_for_the_end()),
+                    group.create_task(self._say_what_is_not_shared()),
                 ]
                 await self._end.wait()
                 for service in services:
@@ -125,6 +129,17 @@ class ClusterService:
         await self._server.is_ready.wait()
         path = self._cluster.path
         self._say(f"watch it: unicron-console --cluster {path}, or unicron status --cluster {path}")
+
+    async def _say_what_is_not_shared(self) -> None:
+        """Look once, at the first start: a task may lose its checkpoints where nodes share none."""
+        if not self._is_first or self._is_to_end:
+            return
+        await self._server.is_ready.wait()
+        names = {str(node.address.node) for node in self._cluster.nodes}
+        async with SshLogins(self._keys) as logins:
+            for finding in await check_shared(self._cluster, names, logins):
+                if finding.level == "warning":  # a node that does not answer has its own event
+                    self._server.note(_SOURCE, finding.line, "warning")
 
     async def _watch_for_the_end(self) -> None:
         while not (self._is_until_done and self._is_done()):

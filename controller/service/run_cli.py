@@ -10,6 +10,7 @@ from typing import Final
 
 from controller.api.server import ApiSocketError
 from controller.arguments import HelpText, add_accept_new, file_path
+from controller.check.host_check import check_without_nodes
 from controller.clusterfile.cluster_reader import Cluster, load_cluster
 from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.core.membership.file_changes import ImpossibleChangeError
@@ -25,6 +26,7 @@ from controller.service.cluster_service import ClusterService
 from controller.store.journal import JournalError
 from controller.store.run_lock import RunLockedError
 from controller.workdirs.workdir_version import WorkdirError
+from profiles.records import on_one_line
 
 STARTING_ERRORS: Final = (
     LogOptionError, RunLockedError, JournalError, ApiSocketError, ImpossibleChangeError, OSError,
@@ -96,17 +98,30 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse("unicron run", str(error))
     if arguments.auto_heal:
         cluster = replace(cluster, policy=replace(cluster.policy, is_auto_heal=True))
+    if problem := _why_it_can_not_work(cluster, arguments):
+        return refuse("unicron run", problem)
     if arguments.dry_run:
-        try:
-            take_workdirs(cluster)
-        except WorkdirError as error:
-            return refuse("unicron run", str(error))
         _print(cluster, is_json=arguments.json)
         return 0
     if problem := _serve(cluster, arguments):
         refuse("unicron run", problem)
         return 1
     return 0
+
+
+def _why_it_can_not_work(cluster: Cluster, arguments: argparse.Namespace) -> str:
+    """Return why a start is refused, or nothing; print what else shows before it."""
+    findings = check_without_nodes(cluster)
+    for finding in findings:
+        sys.stderr.write(f"{finding.level}: {on_one_line(finding.line)}\n")
+    if any(finding.level == "error" for finding in findings):
+        return "this can't work: nothing was started"
+    if arguments.dry_run:  # a start takes them anyway
+        try:
+            take_workdirs(cluster)
+        except WorkdirError as error:
+            return str(error)
+    return ""
 
 
 def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncssh
 import psutil
 import pytest
 
@@ -181,6 +182,8 @@ def test_a_node_with_a_checkpoint_directory_of_its_own_trains_heals_and_is_told(
     own = text[second:].replace("[[nodes]]\n", f'[[nodes]]\npython = "{python}"\n', 1)
     path.write_text(text[:second] + own)
     with controller_of(path, "--auto-heal", "--until-done") as command:
+        said = command.says("is not the same directory as on n1: where a task (gpt-a) runs on both")
+        assert "unicron checkpoints on n2" in " ".join(said.split())
         line = command.says("no checkpoint of iteration")
         assert f"does not see what rank 0 writes to {place}/gpt-a" in line
         assert "Name one that all nodes share as checkpoint_dir" in line
@@ -238,7 +241,7 @@ def test_a_folder_too_large_is_refused_before_anything_starts(tmp_path: Path) ->
     folder.mkdir()
     with (folder / "weights.bin").open("wb") as file:
         file.truncate(300_000_000)
-    (tmp_path / "k").touch()
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "k")
     (tmp_path / "cluster.toml").write_text(
         '[cluster]\nname = "big"\nrun_dir = "run"\ncheckpoint_dir = "c"\n[[nodes]]\nhosts = "h"\n'
         'workers = 2\nidentity = "k"\n[[task]]\nname = "c"\nweight = 1\nworkers = 1\nmin_workers = 1\n'

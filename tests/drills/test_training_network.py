@@ -3,12 +3,14 @@
 No variable tells gloo the interface: each rank finds the one that leads to its peers.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +57,7 @@ def test_loops_and_commands_train_where_only_the_training_network_joins_nodes(
         assert int(nodes.run("n1", CONNECT.format(nodes.control_address("n2")))) != 0
         assert "127.0.1.1" in nodes.run("n1", "print(open('/etc/hosts').read())")
         path = write_file(nodes, directory)
+        check_sees_a_cut(nodes, path)
         with controller_of(path, "--auto-heal"):
             reach(path, 6)
             view = view_of(path)
@@ -69,6 +72,24 @@ def test_loops_and_commands_train_where_only_the_training_network_joins_nodes(
                 unicron("down", str(path), "--yes"), capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
+
+
+def check_sees_a_cut(nodes: TwoNetworks, path: Path) -> None:
+    """`unicron check` has the nodes connect to each other, as their ranks will."""
+    assert network_findings(path) == []
+    nodes.cut("n3", TRAINING)
+    [found] = network_findings(path)
+    nodes.cut("n3", TRAINING, is_up=True)
+    assert found["nodes"] == ["n3"]
+    assert "n2 and n4 can't connect to it" in found["text"] or "no interface" in found["text"]
+
+
+def network_findings(path: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        unicron("check", str(path), "--json"), capture_output=True, text=True, check=False
+    )
+    found = json.loads(done.stdout)["findings"]
+    return [each for each in found if each["subject"] == "training network"]
 
 
 def cut_control_links(nodes: TwoNetworks, path: Path) -> None:

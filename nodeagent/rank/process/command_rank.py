@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from nodeagent.process_tools.network_interfaces import NoInterfaceError
 from nodeagent.process_tools.process_files import ProcessFiles
 from nodeagent.process_tools.socket_places import sockets_dir
 from nodeagent.protocol.rank_launch import CommandPlace, RankLaunch
 from nodeagent.rank.process.exit_recorder import CannotStartError, run_recorded
 from nodeagent.rank.process.rendezvous_port import RendezvousPortError, agree_on_master
-from nodeagent.rank.process.training_network import NoInterfaceError, network_variables
+from nodeagent.rank.process.training_network import network_variables
 from profiles.placeholders import fill_in
 
 EXIT_CANNOT_RUN: Final = 126

@@ -25,7 +25,7 @@ from nodeagent.protocol.codec import Codec, MessageReader, ProtocolError, encode
 from nodeagent.protocol.local import ToRank
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall, StoreOperation, StoreReply
-from nodeagent.rank.process.training_network import find_interface
+from nodeagent.rank.process.training_network import interface_of
 
 KEY: Final = "command/master_port"
 FIRST_PORT: Final = 20_000
@@ -51,7 +51,7 @@ def agree_on_master(socket_path: Path, launch: RankLaunch) -> tuple[str, int]:
         NoInterfaceError: This node does not have the interface that the cluster file names.
     """
     if launch.global_rank == 0:
-        found = find_interface(launch.network) if launch.network is not None else None
+        found = interface_of(launch.network) if launch.network is not None else None
         assert launch.command is not None, "only commands have a master"
         address, port = found.address if found else launch.command.master_address, free_port()
         value = base64.b64encode(f"{port} {address}".encode()).decode()

@@ -6,7 +6,7 @@ import pytest
 
 from controller.bootstrap.node_facts import NodeFacts
 from controller.check.check_findings import merged
-from controller.check.fleet_findings import Survey, check_nodes
+from controller.check.fleet_findings import Survey, check_nodes, check_ring
 from controller.check.time_limits import check_limits
 from controller.core.rules.policy import Policy
 from profiles.command_task import CommandTask
@@ -46,6 +46,10 @@ PLANTED = {
     "driver hangs": ({"gpus": None}, "error", "gpus", "nvidia-smi does not answer"),
     "few files": ({"files": (256, 1024)}, "warning", "open files", "1024 files at most"),
     "no kernel log": ({"reads_kernel_log": False}, "warning", "kernel log", "faults are not seen"),
+    "ends with its login": (
+        {"ends_with_login": "KillUserProcesses=yes in logind.conf"}, "error", "login",
+        "an agent that a login starts ends with it: KillUserProcesses=yes",
+    ),
     "no data": ({"missing_paths": ("/data/text",)}, "error", "data", "there is no /data/text"),
     "other torch": (
         {"facts": with_package("torch", "2.12.0")}, "error", "versions",
@@ -136,3 +140,41 @@ def test_limits_of_a_command_that_do_not_fit(changes: dict[str, object], text: s
 def test_the_limits_that_nobody_changed_fit() -> None:
     for backend in ("gloo", "nccl"):
         assert list(check_limits(Policy(), [command()], backend)) == []
+
+
+PLACES = {f"n{number}": f"10.1.0.{number}" for number in range(1, 5)}
+RING = [("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n4", "n1")]
+ALL = [*RING, *((target, source) for source, target in RING)]
+
+
+@pytest.mark.parametrize(
+    ("failing", "nodes", "text"),
+    [
+        ([("n2", "n3"), ("n4", "n3")], ("n3",), "n2 and n4 can't connect to it at 10.1.0.3: refused"),
+        ([("n3", "n2"), ("n3", "n4")], ("n3",), "it can't connect to n2 and n4; they can"),
+        (
+            [("n2", "n3"), ("n4", "n3"), ("n3", "n2"), ("n3", "n4")], ("n3",),
+            "n2 and n4 can't connect to it at 10.1.0.3, nor it to them: refused",
+        ),
+        ([("n1", "n2")], ("n1", "n2"), "n1 can't connect to n2 at 10.1.0.2: refused; n2 can to n1"),
+        ([("n1", "n2"), ("n2", "n1")], ("n1", "n2"), "refused; nor n2 to n1"),
+        (ALL, ("n1", "n2", "n3", "n4"), "no node can connect to another one: refused"),
+    ],
+)  # fmt: skip
+def test_the_ring_says_which_direction_fails(
+    failing: list[tuple[str, str]], nodes: tuple[str, ...], text: str
+) -> None:
+    outcomes = {pair: "refused" if pair in failing else "" for pair in ALL}
+    [found] = check_ring(outcomes, PLACES)
+    assert (found.level, found.subject, found.nodes) == ("error", "training network", nodes)
+    assert text in found.text
+
+
+def test_a_ring_that_is_whole_or_has_two_nodes() -> None:
+    assert list(check_ring(dict.fromkeys(ALL, ""), PLACES)) == []
+    [found] = check_ring({("n1", "n2"): "", ("n2", "n1"): "refused"}, PLACES)
+    assert found.text == "n2 can't connect to n1 at 10.1.0.1: refused; n1 can to n2"
+    two = check_ring(
+        {pair: "refused" if "n2" in pair or pair[1] == "n4" else "" for pair in ALL}, PLACES
+    )
+    assert [each.nodes for each in two] == [("n2",), ("n4",)]

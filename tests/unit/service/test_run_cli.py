@@ -1,8 +1,10 @@
 """``unicron run`` up to the start: what it refuses, and what a dry run prints."""
 
 import json
+import resource
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from controller.cli import main
@@ -33,7 +35,7 @@ points = [{ workers = 1, flops_per_s = 3.0e9, layout = { tp = 1, pp = 1, dp = 1 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "key").touch()
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "key")
     found = tmp_path / "cluster.toml"
     found.write_text(_FILE)
     return found
@@ -87,3 +89,37 @@ def test_a_run_directory_that_can_not_be_made_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(f"unicron run: {path.parent / 'run'}")
     assert error.count("\n") == 1
+
+
+def test_a_key_that_can_not_be_used_is_refused_or_said_beforehand(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    key.write_private_key(path.parent / "key", "pkcs8-pem", passphrase="secret")
+    assert main(["run", str(path), "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "warning: identity on n1, n2: " in said
+    assert "key has a passphrase, so that the login needs your ssh-agent" in said
+    (path.parent / "key").write_text("no key")
+    assert main(["run", str(path), "--auto-heal"]) == 2
+    said = capsys.readouterr().err
+    assert "error: identity on n1, n2: " in said
+    assert "is no private key that can be read" in said
+    assert "unicron run: this can't work: nothing was started" in said
+    assert not (path.parent / "run").exists()
+
+
+def test_time_limits_that_do_not_fit_are_said_beforehand(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path.write_text(f"{path.read_text()}\n[policy]\nunreachable_limit_s = 5.0\n")
+    assert main(["run", str(path), "--dry-run"]) == 0
+    assert "warning: time limits: unreachable_limit_s = 5: " in capsys.readouterr().err
+
+
+def test_too_few_open_files_for_the_nodes_are_refused(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 200))
+    assert main(["run", str(path)]) == 2
+    assert "the controller may open 200 files, and needs 258" in capsys.readouterr().err

@@ -4,14 +4,13 @@ import socket
 
 import pytest
 
-from nodeagent.process_tools.network_interfaces import interface_addresses
-from nodeagent.protocol.rank_launch import RankNetwork
-from nodeagent.rank.process.training_network import (
+from nodeagent.process_tools.network_interfaces import (
     NoInterfaceError,
     TrainingInterface,
-    find_interface,
-    network_variables,
+    interface_addresses,
 )
+from nodeagent.protocol.rank_launch import RankNetwork
+from nodeagent.rank.process.training_network import interface_of, network_variables
 
 LOOPBACK = TrainingInterface("lo", "127.0.0.1")
 
@@ -31,15 +30,15 @@ def test_the_system_names_its_interfaces_with_their_addresses() -> None:
 
 
 def test_nodes_on_one_machine_meet_on_the_loopback_interface() -> None:
-    assert find_interface(RankNetwork(host="127.0.0.1")) == LOOPBACK
-    assert find_interface(RankNetwork(host="127.0.0.1", peers=("127.0.0.1",))) == LOOPBACK
-    assert find_interface(RankNetwork(host="localhost", peers=("localhost",))) is not None
+    assert interface_of(RankNetwork(host="127.0.0.1")) == LOOPBACK
+    assert interface_of(RankNetwork(host="127.0.0.1", peers=("127.0.0.1",))) == LOOPBACK
+    assert interface_of(RankNetwork(host="localhost", peers=("localhost",))) is not None
 
 
 def test_the_interface_that_holds_the_address_of_the_node_is_taken() -> None:
     found = other_interface()
     network = RankNetwork(host=found.address, peers=("192.0.2.77",))
-    assert find_interface(network) == found
+    assert interface_of(network) == found
 
 
 def test_a_name_that_leads_to_the_loopback_interface_is_not_believed() -> None:
@@ -47,7 +46,7 @@ def test_a_name_that_leads_to_the_loopback_interface_is_not_believed() -> None:
     found = other_interface()
     for host in ("127.0.0.1", "127.0.1.1", "no-such-host.invalid"):
         network = RankNetwork(host=host, peers=(found.address,))
-        chosen = find_interface(network)
+        chosen = interface_of(network)
         assert chosen is not None
         assert chosen.address == found.address
 
@@ -55,17 +54,17 @@ def test_a_name_that_leads_to_the_loopback_interface_is_not_believed() -> None:
 def test_an_interface_that_is_named_is_taken_and_must_be_there() -> None:
     found = other_interface()
     network = RankNetwork(host="127.0.0.1", interface=found.name)
-    chosen = find_interface(network)
+    chosen = interface_of(network)
     assert chosen is not None
     assert chosen.name == found.name
     with pytest.raises(
         NoInterfaceError, match="this node has no interface ib7 with an address; it"
     ):
-        find_interface(RankNetwork(host="127.0.0.1", interface="ib7"))
+        interface_of(RankNetwork(host="127.0.0.1", interface="ib7"))
 
 
 def test_nothing_is_chosen_where_nothing_shows_it() -> None:
-    assert find_interface(RankNetwork(host="no-such-host.invalid")) is None
+    assert interface_of(RankNetwork(host="no-such-host.invalid")) is None
     assert network_variables(None, {}) == {}
 
 
