@@ -15,7 +15,7 @@ from controller.clusterfile.node_groups import ListedNode
 from controller.fleet.errors import LinkError
 from controller.fleet.node_connection import SshLogins
 
-_SCRIPT_PARTS: Final = ("process_tools/network_interfaces.py", "meeting.py")
+_SCRIPT_PARTS: Final = ("process_tools/network_interfaces.py", "neighbours.py")
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nodeagent import meeting
+from nodeagent import neighbours
 
 
 @contextmanager
@@ -28,18 +28,18 @@ def server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
 
 def test_the_node_that_was_meant_answers() -> None:
     with server(lambda stream: stream.sendall(b"n2\n".ljust(256 * 1024))) as port:
-        assert meeting.connect_all([["n2", "127.0.0.1", port]]) == {"n2": ""}
+        assert neighbours.connect_all([["n2", "127.0.0.1", port]]) == {"n2": ""}
 
 
 def test_another_program_at_that_port_is_named() -> None:
     with server(lambda stream: stream.sendall(b"n3\n")) as port:
-        assert meeting.connect("n2", "127.0.0.1", port) == "something else answers there: 'n3'"
+        assert neighbours.connect("n2", "127.0.0.1", port) == "something else answers there: 'n3'"
 
 
 def test_a_connection_that_stands_still_after_small_packets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meeting, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(neighbours, "_LIMIT_S", 0.2)
     is_over = threading.Event()
 
     def stall(stream: socket.socket) -> None:
@@ -48,7 +48,7 @@ def test_a_connection_that_stands_still_after_small_packets(
 
     with server(stall) as port:
         try:
-            found = meeting.connect("n2", "127.0.0.1", port)
+            found = neighbours.connect("n2", "127.0.0.1", port)
         finally:
             is_over.set()
     assert found == "a connection opens and stops after 3 bytes: is the MTU the same?"
@@ -57,4 +57,4 @@ def test_a_connection_that_stands_still_after_small_packets(
 def test_a_port_that_nobody_listens_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    assert meeting.connect("n2", "127.0.0.1", port) == "Connection refused"
+    assert neighbours.connect("n2", "127.0.0.1", port) == "Connection refused"
