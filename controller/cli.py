@@ -70,6 +70,12 @@ def _down() -> _Parts:
     return _Parts(down_cli.add_arguments, down_cli.run)
 
 
+def _init() -> _Parts:
+    from controller.init import init_cli
+
+    return _Parts(init_cli.add_arguments, init_cli.run)
+
+
 def _journal() -> _Parts:
     from controller.operate import journal_cli
 
@@ -132,6 +138,13 @@ _COMMANDS = (
         "Start a local cluster of SSH nodes, train two Megatron tasks on it, inject faults (drills) and"
         " recover from them. The demo removes all of its processes and files when it ends.",
         _demo,
+    ),
+    _Command(
+        "init",
+        "write a cluster file from a hostlist, Ansible, SSH's configuration or Slurm",
+        "Write a commented cluster file from what describes the nodes already: a hostlist, an Ansible"
+        " inventory, an SSH configuration, or Slurm.",
+        _init,
     ),
     _Command(
         "bootstrap",

@@ -10,13 +10,14 @@ A first number with leading zeros sets the width of its range.
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 MOST_NAMES: Final = 20_000
 """Names that one hostlist may stand for."""
 
 _PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_LAST_NUMBER: Final = re.compile(r"(.*?)(\d{1,9})(\D*)", re.ASCII)
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?:/(\d{1,9}))?)?", re.ASCII)
 
 
@@ -41,6 +42,47 @@ def expand(text: str) -> list[str]:
                     f"stands for more than {MOST_NAMES} names; write several groups"
                 )
     return list(names)
+
+
+def fold(names: Iterable[str]) -> str:
+    """Return a short hostlist that stands for ``names``, in the order of their numbers.
+
+    Only the last number of a name is folded.
+    """
+    by_shape: dict[tuple[str, str], list[str]] = {}
+    for name in dict.fromkeys(names):
+        found = _LAST_NUMBER.fullmatch(name)
+        shape = (found[1], found[3]) if found else (name, "")
+        by_shape.setdefault(shape, []).append(found[2] if found else "")
+    return ",".join(
+        f"{before}{piece}{after}"
+        for (before, after), numbers in by_shape.items()
+        for piece in _folded(numbers)
+    )
+
+
+def _folded(numbers: list[str]) -> Iterator[str]:
+    """Yield numbers of one shape, those of a width together: ``[08-10]``, ``[8-11,20]``."""
+    widths = {len(number) for number in numbers if len(number) > 1 and number.startswith("0")}
+    by_width: dict[int, list[int]] = {}
+    for number in filter(None, numbers):
+        width = len(number) if len(number) in widths else 0
+        by_width.setdefault(width, []).append(int(number))
+    if "" in numbers:
+        yield ""
+    for width, values in by_width.items():
+        ranges: list[list[int]] = []
+        for value in sorted(values):
+            if ranges and value == ranges[-1][1] + 1:
+                ranges[-1][1] = value
+            else:
+                ranges.append([value, value])
+        texts = [
+            f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"
+            for first, last in ranges
+        ]
+        is_one = len(texts) == 1 and "-" not in texts[0]
+        yield texts[0] if is_one else f"[{','.join(texts)}]"
 
 
 def _items(text: str) -> Iterator[str]:

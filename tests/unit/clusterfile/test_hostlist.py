@@ -4,7 +4,7 @@ import pytest
 from ClusterShell.NodeSet import NodeSet
 from hypothesis import given, strategies as st
 
-from controller.clusterfile.hostlist import HostlistError, expand
+from controller.clusterfile.hostlist import HostlistError, expand, fold
 
 _NUMBERS = st.integers(0, 40)
 
@@ -59,3 +59,20 @@ def test_names_come_in_their_order() -> None:
 def test_a_wrong_hostlist_is_refused(text: str, words: str) -> None:
     with pytest.raises(HostlistError, match=words):
         expand(text)
+
+
+SHAPES = st.sampled_from(["gpu-{}", "gpu-{:02d}", "gpu-{:03d}", "r1n{}", "r2n{:02d}-ib", "login"])
+
+
+@given(st.lists(st.builds(lambda shape, n: shape.format(n), SHAPES, _NUMBERS), unique=True))
+def test_a_folded_list_stands_for_the_same_names(names: list[str]) -> None:
+    if names:
+        assert sorted(expand(fold(names))) == sorted(names)
+        assert sorted(NodeSet(fold(names))) == sorted(names)
+
+
+def test_a_folded_list_is_short() -> None:
+    assert fold(f"gpu-{number:03d}" for number in range(1, 17)) == "gpu-[001-016]"
+    assert fold(["n8", "n9", "n10", "n20", "login"]) == "n[8-10,20],login"
+    assert fold(["n08", "n09", "n10"]) == "n[08-10]"
+    assert fold(["r1n1", "r1n2", "r2n1"]) == "r1n[1-2],r2n1"
