@@ -5,6 +5,14 @@ BIN := $(VENV)/bin
 ARGS ?=
 ROUNDS ?= 20
 
+ifneq ($(filter command environment,$(firstword $(origin PYTHON))),)
+ifneq ($(wildcard $(BIN)/python),)
+ifneq ($(shell $(BIN)/python -V),$(shell $(PYTHON) -V))
+$(error $(VENV) has $(shell $(BIN)/python -V), and $(PYTHON) is $(shell $(PYTHON) -V): add VENV=.venv-other for a second environment, or remove $(VENV))
+endif
+endif
+endif
+
 .PHONY: help install dev demo takeovers test thorough lint prose writers accuracy pictures format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 

@@ -242,6 +242,19 @@ async def test_a_version_that_does_not_start_gives_way_to_the_one_before(
     assert status_of(node.state_dir)["code_dir"] == older
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a process namespace")
+async def test_an_agent_that_ends_with_its_login_is_found_out(tmp_path: Path) -> None:
+    ending = tmp_path / "ending"  # as KillUserProcesses=yes of systemd-logind does it
+    ending.write_text(
+        '#!/bin/sh\nexec unshare --pid --fork --kill-child sh -c "$SSH_ORIGINAL_COMMAND"\n'
+    )
+    ending.chmod(0o755)
+    async with LocalCluster.start(1, 1, sshd_config=(f"ForceCommand {ending}",)) as cluster:
+        outcomes = await bootstrapped(without_template(cluster.nodes[0]))
+    assert outcomes["n1"].text == "the agent ended with the login that started it"
+    assert "loginctl enable-linger USER" in outcomes["n1"].advice
+
+
 def command_line(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         unicron("bootstrap", str(path), *options), capture_output=True, text=True, check=False

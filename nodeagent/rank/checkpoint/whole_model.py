@@ -37,6 +37,9 @@ SharedValues = Any
 _TENSOR: Final = "tensor"  # Key that marks a tensor among the shared values.
 _LARGEST_SHARED_TENSOR: Final = 64
 _MISSING: Final = object()
+_GROUPS: Final = "param_groups"
+_KIND: Final = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr", "optimizer")
+_RATES: Final = ("max_lr", "min_lr", "start_wd", "end_wd")
 _METADATA: Final = {
     "distrib_optim_sharding_type": "fully_reshardable",
     "chained_optim_avoid_prefix": True,
@@ -123,7 +126,9 @@ class WholeState:
         Raises:
             CheckpointError: The values are of another optimizer.
         """
-        optimizer.load_state_dict(_merged(self.optimizer, stored, "optimizer"))
+        merged = _merged(self.optimizer, stored, "optimizer")
+        _take_rates(optimizer.param_groups, _groups_in(merged))
+        optimizer.load_state_dict(merged)
 
 
 def whole_state(
@@ -287,6 +292,39 @@ def _merged_dict(node: dict[Any, Any], stored: SharedValues, path: str) -> dict[
     # Values that the optimizer gets only with its first step, such as Adam's step count.
     new = {key: _decoded(value) for key, value in stored.items() if key not in known}
     return merged | new
+
+
+def _groups_in(node: StateTree) -> Iterable[dict[str, Any]]:
+    """Yield the parameter groups of an optimizer's tree."""
+    if isinstance(node, dict):
+        yield from node.get(_GROUPS, ())
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            yield from _groups_in(value)
+
+
+def _take_rates(groups: Sequence[dict[str, Any]], stored: Iterable[dict[str, Any]]) -> None:
+    """Give parameter groups the limits of the stored learning rates and weight decays.
+
+    Megatron 0.19 finds a group by these values too, and would refuse a checkpoint as soon as the
+    learning rate of its task had been changed.
+    """
+    by_kind: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for group in stored:
+        by_kind.setdefault(_kind(group), []).append(group)
+    for group in groups:
+        found = by_kind.get(_kind(group), [])
+        if found and all(_rates(each) == _rates(found[0]) for each in found):
+            group.update(_rates(found[0]))
+
+
+def _kind(group: dict[str, Any]) -> tuple[object, ...]:
+    return tuple(group.get(key, group.get(f"pre_{key}")) for key in _KIND)
+
+
+def _rates(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: group[key] for key in _RATES if key in group}
 
 
 def _decoded(stored: SharedValues) -> StateTree:

@@ -73,10 +73,22 @@ def _patch_for_cpu() -> None:
     cuda.current_device = lambda: _CPU
     # p2p_communication.py synchronises after batched sends and receives.
     cuda.synchronize = lambda *_: None
+    # param_and_grad_buffer.py of 0.19 has gradients wait for the stream that made them.
+    cuda.current_stream = lambda *_: _NoStream()
     # optimizer.py distinguishes bfloat16 and float32 parameters by the names of CUDA's types.
     mixed: Any = Float16OptimizerWithFloat16Params
     mixed.__init__ = _with_types_of_cuda(mixed.__init__)
     _patch_generators()
+
+
+class _NoStream:
+    """The stream of a CPU: everything is done when it was called."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Do nothing."""
 
 
 def _patch_generators() -> None:

@@ -4,18 +4,24 @@ When a job starts, its options that do not recover in process are reported. Afte
 gets new processes. A job with an option that the loop can't train with is refused.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import torch
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from nodeagent.rank.program.harmless_settings import HARMLESS
 from nodeagent.rank.program.megatron_option import Holder
 from nodeagent.rank.program.option_table import OPTIONS, PARTLY_BFLOAT16, TRANSFORMER_ENGINE
 
+_KINDS: Final[dict[Holder, type[Any]]] = {
+    "model": TransformerConfig,
+    "ddp": DistributedDataParallelConfig,
+    "optimizer": OptimizerConfig,
+}
 _ELEMENTS_PER_REPLICA: Final = 1_000_000
 _FEWEST_ELEMENTS: Final = 40_000_000
 """Megatron's own bucket size: a number of elements per replica, but at least this number."""
@@ -66,12 +72,33 @@ def unsupported(
         if (holder := holders[setting.holder]) is not None and hasattr(holder, setting.name)
         if not setting.is_fine(value := getattr(holder, setting.name))
     ]
+    found += _new_settings(holders)
     found += _of_mixed_types(config, optimizer_config)
     names = {
         type(module).__name__ for chunk in chunks for module in chunk.modules() if _is_te(module)
     }
     reason = TRANSFORMER_ENGINE.reason
     return [*found, *(Unsupported(name, reason) for name in sorted(names))]
+
+
+def unknown_settings(holder: Holder) -> list[str]:
+    """Return the settings of the installed Megatron that nobody has looked at."""
+    known = {each.name for option in OPTIONS for each in option.settings if each.holder == holder}
+    names = (each.name for each in fields(_KINDS[holder]))
+    return [name for name in names if name not in known | HARMLESS[holder]]
+
+
+def _new_settings(holders: Mapping[Holder, object]) -> Iterator[Unsupported]:
+    """Yield settings that a newer Megatron has, and that differ from their default."""
+    for holder, configuration in holders.items():
+        if not isinstance(configuration, _KINDS[holder]):
+            continue
+        defaults = {each.name: each.default for each in fields(_KINDS[holder])}
+        for name in unknown_settings(holder):
+            value = getattr(configuration, name)
+            if value != defaults[name]:
+                reason = "this version of Megatron is newer than the table, and has a setting more"
+                yield Unsupported(f"{name} = {value!r}", reason)
 
 
 def _of_mixed_types(

@@ -10,6 +10,7 @@ normalisation, positions, grouped queries, sizes of layers. With them a micro-ba
 only on the parameters, its data, and the random numbers of ``reseed``.
 """
 
+import math
 from typing import Final
 
 import torch
@@ -104,7 +105,10 @@ OPTIONS: Final = (
         "bucket size left to Megatron",
         False,
         "it depends on the number of replicas, which a recovery changes; set bucket_size",
-        (_ddp("bucket_size", _is_on),),
+        (
+            _ddp("num_buckets"),
+            _ddp("bucket_size", _is_on),
+        ),
     ),
     MegatronOption(
         "gradients divided by micro-batches or replicas",
@@ -131,7 +135,11 @@ OPTIONS: Final = (
         False,
         "they are collectives inside the step, and a fault would leave it half done; set clip_grad to"
         " 0, and max_grad_norm of the loop instead",
-        (_optimizer("clip_grad"), _optimizer("log_num_zeros_in_grad")),
+        (
+            _optimizer("clip_grad"),
+            _optimizer("log_num_zeros_in_grad"),
+            _optimizer("grad_norm_skip_threshold", lambda value: value == math.inf),
+        ),
         can_train=False,
     ),
     MegatronOption(
@@ -172,6 +180,7 @@ OPTIONS: Final = (
             _model("quant_recipe"),
             _model("use_kitchen"),
             _ddp("fp8_param_gather"),
+            _ddp("fp4_param_gather"),
         ),
     ),
     MegatronOption(
@@ -187,6 +196,7 @@ OPTIONS: Final = (
             _ddp("num_distributed_optimizer_instances", _is_at_most_one),
             _ddp("reduce_scatter_with_fp32_accumulation"),
             _optimizer("use_precision_aware_optimizer"),
+            _optimizer("use_layer_wise_distributed_optimizer"),
         ),
         can_train=False,
     ),
@@ -198,6 +208,18 @@ OPTIONS: Final = (
             _ddp("use_megatron_fsdp"),
             _ddp("use_custom_fsdp"),
             _ddp("data_parallel_sharding_strategy", lambda value: value == "no_shard"),
+        ),
+        can_train=False,
+    ),
+    MegatronOption(
+        "weights that other ranks hold in part",
+        False,
+        "a micro-batch collects them, and its gradients are reduced over other groups",
+        (
+            _model("tensor_parallel_num_weight_shards", _is_at_most_one),
+            _model("gtp_weight_remat_size", _is_at_most_one),
+            _model("expert_tensor_parallel_num_weight_shards", _is_at_most_one),
+            _model("expert_gtp_weight_remat_size", _is_at_most_one),
         ),
         can_train=False,
     ),
@@ -231,6 +253,22 @@ OPTIONS: Final = (
         can_train=False,
     ),
     MegatronOption(
+        "experimental attention, and sizes by muP",
+        False,
+        "not tested; they have losses or learning rates of their own",
+        (
+            _model("experimental_attention_variant"),
+            _model("experimental_attention_variant_loss_scale_func"),
+            _model("use_mup"),
+        ),
+    ),
+    MegatronOption(
+        "sums of gradients by the names of parameters",
+        False,
+        "not tested",
+        (_ddp("param_name_patterns_for_fp32_local_accumulation"),),
+    ),
+    MegatronOption(
         "multi-token prediction",
         False,
         "not tested; it holds further copies of the embeddings",
@@ -256,6 +294,7 @@ OPTIONS: Final = (
             _model("external_cuda_graph"),
             _model("cuda_graph_impl", lambda value: value in (None, "none")),
             _model("use_te_rng_tracker"),
+            _optimizer("optimizer_cuda_graph"),
         ),
     ),
     MegatronOption(

@@ -156,7 +156,11 @@ def test_without_a_key_the_agent_is_asked_if_there_is_one(folder: Path) -> None:
     ("text", "keys", "words"),
     [
         ("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n", {}, "lead back to each other"),
-        ("Host a\n  ProxyCommand nc %h %p\n", {}, "write ProxyJump there, or proxy_jump here"),
+        (
+            "Host a\n  ProxyCommand nc %h %p\n",
+            {},
+            "ProxyCommand of the SSH configuration is not supported; write ProxyJump there, or proxy_jump here",
+        ),
         ("Host a\n  Port many\n", {}, "config line 2: Invalid Port integer value: many"),
         ("Host a\n  User 'x\n", {}, "config line 2: No closing quotation"),
         ("", {"proxy_jump": "a@@b"}, "'a@@b' is no jump host; write user@host:port"),
