@@ -219,7 +219,7 @@ def test_layers_of_transformer_engine_are_found_in_the_model() -> None:
 OF_OTHER_VERSIONS = {
     "tensor_parallel_num_weight_shards", "gtp_weight_remat_size", "expert_gtp_weight_remat_size",
     "expert_tensor_parallel_num_weight_shards", "use_mup", "optimizer_cuda_graph", "num_buckets",
-    "experimental_attention_variant_loss_scale_func", "grad_norm_skip_threshold",
+    "grad_norm_skip_threshold",
     "param_name_patterns_for_fp32_local_accumulation", "fp4_param_gather",
     "use_layer_wise_distributed_optimizer",
 }  # fmt: skip

@@ -5,9 +5,8 @@ run. Every other row gives the reason, which may be that the option is not teste
 ``can_train=False`` is refused: the loop reduces, scales and steps by itself, so with that option it
 would compute another result than Megatron, or could not run.
 
-Options that only change the computation of a forward pass are not listed: activation functions,
-normalisation, positions, grouped queries, sizes of layers. With them a micro-batch still depends
-only on the parameters, its data, and the random numbers of ``reseed``.
+Options that only change the computation of a forward pass are in ``harmless_settings``: a
+micro-batch still depends only on parameters, data, and the random numbers of ``reseed``.
 """
 
 import math
@@ -92,7 +91,10 @@ OPTIONS: Final = (
         "gradients in the type of the parameters",
         False,
         "sums would depend on which rank computed which micro-batch; set grad_reduce_in_fp32",
-        (_ddp("grad_reduce_in_fp32", _is_on),),
+        (
+            _ddp("grad_reduce_in_fp32", _is_on),
+            _ddp("param_name_patterns_for_fp32_local_accumulation"),
+        ),
     ),
     MegatronOption(
         "reduction without overlap",
@@ -258,15 +260,8 @@ OPTIONS: Final = (
         "not tested; they have losses or learning rates of their own",
         (
             _model("experimental_attention_variant"),
-            _model("experimental_attention_variant_loss_scale_func"),
             _model("use_mup"),
         ),
-    ),
-    MegatronOption(
-        "sums of gradients by the names of parameters",
-        False,
-        "not tested",
-        (_ddp("param_name_patterns_for_fp32_local_accumulation"),),
     ),
     MegatronOption(
         "multi-token prediction",
@@ -353,4 +348,3 @@ OPTIONS: Final = (
     TRANSFORMER_ENGINE,
     PARTLY_BFLOAT16,
 )
-"""The whole table."""
