@@ -25,7 +25,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  { echo "unicron needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V): try make PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "creating $(VENV)" >&2; $(PYTHON) -m venv $(VENV) >&2; }
 	@echo "installing unicron into $(VENV); torch is large, this takes minutes the first time" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ranks]' >&2
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
@@ -39,7 +39,7 @@ dev: $(VENV)/.dev ## The same, with what tests and linters need
 demo: $(VENV)/.installed ## Watch two tasks train, break them, see them heal (ARGS="--headless ...")
 	@exec $(BIN)/unicron-console --demo $(ARGS)
 
-test: $(VENV)/.dev ## Run the tests; installs an OpenSSH server where it can
+test: $(VENV)/.dev ## Run the tests; installs an OpenSSH server and faketime where it can
 	@.ci/install-sshd
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 

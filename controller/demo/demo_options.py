@@ -4,6 +4,7 @@ import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from controller.core.rules.placement import Unplaceable, place
@@ -65,12 +66,13 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
     """Return the options, checked one by one and together.
 
     Raises:
-        OptionError: An option is out of range, or two options conflict.
+        OptionError: An option is out of range, two options conflict, or packages are missing.
         ProfileError: The task file is wrong.
         DataError: The training data is missing, empty or too short.
         DrillArgumentError: A drill is wrong.
         SettingsError: The settings file is wrong.
     """
+    _check_packages()
     _check_each(arguments)
     _check_playground(arguments)
     num_iterations = arguments.iterations
@@ -120,6 +122,16 @@ def check(arguments: argparse.Namespace) -> DemoOptions:
         nodes_only=arguments.dir if arguments.nodes_only else None,
         sshd_config=tuple(arguments.sshd_config),
     )
+
+
+def _check_packages() -> None:
+    """Check that ranks can run on this machine, where the demo's nodes are."""
+    missing = [name for name in ("torch", "megatron") if find_spec(name) is None]
+    if missing:
+        raise OptionError(
+            f"the demo trains on this machine, which has no {' and no '.join(missing)}:"
+            " pip install 'unicron[ranks]'"
+        )
 
 
 def _check_each(arguments: argparse.Namespace) -> None:

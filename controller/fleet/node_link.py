@@ -35,6 +35,7 @@ from controller.fleet.link_context import LinkContext
 from controller.fleet.node_commands import home_of
 from controller.fleet.node_connection import CONNECT_LIMIT_S
 from controller.fleet.open_commands import OpenCommands, Subject
+from controller.fleet.report_age import ReportAge
 from controller.fleet.workdir_copy import bring_workdir
 from nodeagent.protocol.codec import Codec, MessageReader, encode
 from nodeagent.protocol.messages import (
@@ -83,6 +84,7 @@ class NodeLink:
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._commands = OpenCommands(address.node, listener.post)
         self._last_seq = last_seq
+        self._report_age = ReportAge()
         self._last_message_at = 0.0
         self._has_refused = False
         """Whether an agent of another protocol version answered. It has to be replaced."""
@@ -256,13 +258,15 @@ class NodeLink:
                 self._listener.take_store_call(node, message)
 
     def _take_heartbeat(self, beat: Heartbeat) -> None:
+        received_wall_s = self._clock.wall_s()
+        self._report_age.take_heartbeat(beat.wall_s, received_wall_s)
         self._post(
             HeartbeatReceived(
                 self.address.node,
                 beat.rss_bytes,
                 tuple(beat.ranks),
                 sent_wall_s=beat.wall_s,
-                received_wall_s=self._clock.wall_s(),
+                received_wall_s=received_wall_s,
             )
         )
 
@@ -282,7 +286,7 @@ class NodeLink:
             )
             self._listener.note(self.address.node, missing)
         self._last_seq = report.seq
-        age_s = max(0.0, self._clock.wall_s() - report.wall_s)
+        age_s = self._report_age.age_s(report.wall_s, self._clock.wall_s())
         observed_at = max(0.0, self._clock.now() - age_s)
         self._post(Observed(self.address.node, report.seq, observed_at, report.observation))
 

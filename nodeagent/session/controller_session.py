@@ -228,8 +228,9 @@ class _Session:
         self.wake()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._send_all())
+                # The first heartbeat precedes the reports: it shows how far this clock is off.
                 group.create_task(self._beat())
+                group.create_task(self._send_all())
                 await self._take_all()
         except* (_SessionOverError, OSError):
             pass  # the connection ended, which is no news to anybody here

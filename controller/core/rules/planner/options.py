@@ -3,6 +3,7 @@
 ``controller.core.rules.planner.cost`` computes gains and changes.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -47,7 +48,7 @@ def common_unit(tasks: Sequence[Options]) -> int:
     """Return the largest number that divides all sizes; 1 if all sizes are 0."""
     # With tp = 8 all sizes are multiples of 8. Counting in units of 8 makes every table 8 times
     # shorter.
-    return int(np.gcd.reduce([np.gcd.reduce(task.sizes) for task in tasks])) or 1
+    return math.gcd(*(size for task in tasks for size in task.sizes.tolist())) or 1
 
 
 def score(tasks: Sequence[Options], sizes: Sequence[int]) -> tuple[int, int]:
