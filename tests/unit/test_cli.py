@@ -76,3 +76,23 @@ def test_an_early_interrupt_prints_no_traceback(delay_s: float) -> None:
     _, errors = begun.communicate(timeout=60)
     assert "Traceback" not in errors
     assert begun.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
+
+
+WITHOUT_TORCH = """
+import importlib, pkgutil, sys
+sys.modules.update(torch=None, megatron=None)
+import console, controller
+for package in (console, controller):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+from controller.cli import main
+sys.exit(main(["demo", "--headless"]))
+"""
+
+
+def test_a_machine_without_torch_runs_all_but_ranks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "this machine, which has no torch and no megatron: pip install" in done.stderr
