@@ -36,6 +36,45 @@ SILENCE_S = 2.0
 CONNECT = "import socket; print(socket.socket().connect_ex(({!r}, 22)))"
 
 
+CUT_S = 60
+SLOW = "iteration_floor_s = 10.0"
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_a_minute_without_contact_costs_nothing_while_iterations_take_ten_seconds(
+    short_tmp: Path,
+) -> None:
+    """SSH between nodes is closed. So only suffering shows that a node is lost."""
+    directory = short_tmp / "slow"
+    with two_networks(directory, 4) as nodes:
+        path = directory / "cluster.toml"
+        path.write_text(
+            '[cluster]\nname = "slow"\nrun_dir = "run"\ncheckpoint_dir = "checkpoints"\n'
+            + nodes.sections()
+            + demo_tasks(1000, "gpt-a").replace("iteration_floor_s = 0.4", SLOW)
+        )
+        assert SLOW in path.read_text()
+        with controller_of(path, "--auto-heal") as command:
+            reach(path, 2)
+            before = pids_of(path)
+            for name in nodes.names:
+                nodes.cut(name, CONTROL)
+                wait_until(partial(is_now, path, name, "unreachable"), limit_s=20)
+                time.sleep(CUT_S)
+                assert not is_now(path, name, "lost")
+                nodes.cut(name, CONTROL, is_up=True)
+                wait_until(partial(is_now, path, name, "healthy"), limit_s=20)
+            assert view_of(path).incidents == []
+            assert pids_of(path) == before
+            at = view_of(path).tasks[0].iteration
+            nodes.lose("n2")
+            # Within unreachable_limit_s (60 s), and what an iteration takes.
+            wait_until(partial(is_now, path, "n2", "lost"), limit_s=75)
+            command.says("applied in")
+            wait_until(lambda: view_of(path).tasks[0].iteration > at + 1, limit_s=90)
+
+
 def write_file(nodes: TwoNetworks, directory: Path) -> Path:
     for name in ("own_loop", "command"):
         shutil.copytree(EXAMPLES / name, directory / name)

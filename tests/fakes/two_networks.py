@@ -132,6 +132,14 @@ class TwoNetworks:
         command = ["ip", "netns", "exec", self._namespace(name), sys.executable, "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
+    def lose(self, name: str) -> None:
+        """End a node's processes, and take it off both networks."""
+        for interface in (CONTROL, TRAINING):
+            self.cut(name, interface)
+        for pid in _output("ip", "netns", "pids", self._namespace(name)).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
     def cut(self, name: str, interface: str, *, is_up: bool = False) -> None:
         """Take a node's interface, CONTROL or TRAINING, down; or up again."""
         space = self._namespace(name)
