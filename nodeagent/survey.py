@@ -26,17 +26,21 @@ def survey(question: dict[str, Any]) -> dict[str, Any]:
     """Return what the node has.
 
     Args:
-        question: ``state_dir``; ``paths``, to look whether they are there; ``marker``, a file to
-            make, ``seen``, one to look for, or ``done``, one to remove; each empty for none; and
-            ``unit``, the site's system unit for the agent.
+        question: ``state_dir``; ``paths``, to look whether they are there; and ``unit``, the site's
+            system unit for the agent. Or one of these alone: ``marker``, a file to make in its
+            folder, or in the nearest one above that is there; ``seen``, a file to look for, and
+            ``place``, the folder that is meant; ``done``, a file to remove.
     """
     if question.get("marker"):
-        place = Path(question["marker"])
+        place = _nearest(Path(question["marker"]).parent) / Path(question["marker"]).name
         try:
             place.touch()
         except OSError as error:
-            return {"marker": error.strerror or str(error)}
-        return {"marker": ""}
+            return {"marker": str(place), "problem": error.strerror or str(error)}
+        return {"marker": str(place), "problem": ""}
+    if question.get("seen"):
+        seen = Path(question["seen"])
+        return {"seen": seen.exists(), "nearest": str(_nearest(Path(question["place"])))}
     if question.get("done"):
         with contextlib.suppress(OSError):
             Path(question["done"]).unlink()
@@ -52,7 +56,6 @@ def survey(question: dict[str, Any]) -> dict[str, Any]:
         "reads_kernel_log": _reads_kernel_log(question.get("kernel_log", "")),
         "ends_with_login": "" if question.get("unit") else why_login_ends(Path("/")),
         "paths": {path: str(_nearest(Path(path))) for path in question.get("paths", [])},
-        "seen": bool(question.get("seen")) and Path(question["seen"]).exists(),
     }
 
 

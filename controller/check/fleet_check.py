@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ from controller.fleet.errors import LinkError
 from controller.fleet.node_connection import SshLogins
 
 _MOST_FIRST: Final = 8
+_NUM_FURTHER_LOOKS: Final = 2
 _LOOKS_S: Final = (0.0, 1.0, 3.0)
 """A network file system may show a new file late."""
 
@@ -126,7 +128,12 @@ async def check_shared(
     nodes = [node for node in cluster.nodes if str(node.address.node) in answering]
     findings: list[CheckFinding] = []
     for place, tasks in tasks_in.items() if len(nodes) > 1 else ():
-        first, blind, problem = await _blind_nodes(place, nodes, cluster, logins)
+        first, folder, blind, problem = await _blind_nodes(place, nodes, cluster, logins)
+        for _ in range(_NUM_FURTHER_LOOKS):
+            if problem or not blind or folder == place:
+                break
+            # A rank may have made the directory between the looks of two nodes.
+            first, folder, blind, problem = await _blind_nodes(place, nodes, cluster, logins)
         if problem:
             findings.append(CheckFinding("error", "checkpoints", (first,), problem))
         elif blind:
@@ -142,33 +149,35 @@ async def check_shared(
 
 async def _blind_nodes(
     place: str, nodes: Sequence[ListedNode], cluster: Cluster, logins: SshLogins
-) -> tuple[str, list[str], str]:
+) -> tuple[str, str, list[str], str]:
     """Have one node write a marker to ``place``, and the others look for it.
 
     Returns:
-        The node that wrote it; those that do not see it; why it could not be written, if so.
+        The node that wrote it; the folder, which is above ``place`` if that is not there; the
+        nodes that do not see it, or have another nearest folder; why it could not be written.
     """
-    there, first = "", nodes[0]
+    made, first, name = {}, nodes[0], f".unicron-check-{secrets.token_hex(6)}"
     for first in nodes[:_MOST_FIRST]:
-        found = await answer_of(first, cluster, logins, {"state_dir": place})
-        if there := str(found.get("state_dir", "")):
+        made = await answer_of(first, cluster, logins, {"marker": f"{place}/{name}"})
+        if made:
             break
-    writer = str(first.address.node)
-    marker = f"{there.rstrip('/')}/.unicron-check-{secrets.token_hex(6)}"
-    made = await answer_of(first, cluster, logins, {"marker": marker}) if there else {}
-    if "marker" not in made:
-        return writer, [], f"{writer} does not answer any more"
-    if made["marker"]:
-        return writer, [], f"{there} can't be written: {made['marker']}"
+    writer, marker = str(first.address.node), str(made.get("marker", ""))
+    folder = marker.rpartition("/")[0]
+    if not made:
+        return writer, folder, [], f"{writer} does not answer any more"
+    if made["problem"]:
+        return writer, folder, [], f"{folder} can't be written: {made['problem']}"
     blind: list[str] = []
 
     async def look(node: ListedNode) -> None:
-        for pause_s in _LOOKS_S:
-            await asyncio.sleep(pause_s)
-            found = await answer_of(node, cluster, logins, {"state_dir": "/", "seen": marker})
-            if found.get("seen", True):
-                return  # seen, or the node does not answer any more
-        blind.append(str(node.address.node))
+        with suppress(LinkError):  # it does not answer any more, and is no blind node
+            async with opened(node, cluster, logins) as (connection, address):
+                for pause_s in _LOOKS_S:
+                    await asyncio.sleep(pause_s)
+                    found = await ask(connection, address, {"seen": marker, "place": place})
+                    if found.get("seen") and found.get("nearest") == folder:
+                        return
+            blind.append(str(node.address.node))
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -177,4 +186,4 @@ async def _blind_nodes(
                     group.create_task(look(node))
     finally:
         await answer_of(first, cluster, logins, {"done": marker})
-    return writer, sorted(blind), ""
+    return writer, folder, sorted(blind), ""

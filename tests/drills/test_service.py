@@ -172,7 +172,7 @@ mkdir -p {place} && mount -t tmpfs tmpfs {place} && exec {python} "$@"
 def test_a_node_with_a_checkpoint_directory_of_its_own_trains_heals_and_is_told(
     nodes: Playground, tmp_path: Path
 ) -> None:
-    path = write_cluster(nodes, tmp_path / "o", "o", demo_tasks(25, "gpt-a"))
+    path = write_cluster(nodes, tmp_path / "o", "o", demo_tasks(60, "gpt-a"))
     python = tmp_path / "o" / "python"
     place = tmp_path / "o" / "checkpoints"
     python.write_text(OWN_DIRECTORY.format(place=place, python=sys.executable))
@@ -195,7 +195,7 @@ def test_a_node_with_a_checkpoint_directory_of_its_own_trains_heals_and_is_told(
     assert len(missed) == 1, "it is said once"
     machine, _ = read_run(path.parent / "run")
     [task] = machine.state.tasks.values()
-    assert sorted(task.progress.losses) == list(range(1, 26))
+    assert sorted(task.progress.losses) == list(range(1, 61))
 
 
 def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_start(
