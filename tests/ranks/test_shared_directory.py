@@ -1,5 +1,6 @@
 """Whether ranks find out that they do not see one directory."""
 
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from profiles.layout import Layout
+from tests.fakes.polling import wait_until
 
 pytestmark = [
     pytest.mark.ranks,
@@ -63,7 +65,32 @@ def test_another_directory_is_found_by_its_rank_and_known_to_rank_0(tmp_path: Pa
     look = Look(tmp_path / "a", tmp_path / "b")
     assert look.first.why_not() == "", "the other one has not looked yet"
     assert f"rank 1 does not see what rank 0 writes to {tmp_path}/b" in look.second.why_not()
-    assert look.first.why_not() == look.second.why_not()
+    wait_until(lambda: look.first.why_not() == look.second.why_not(), limit_s=10)
+    wait_until(lambda: look.second.is_known, limit_s=10)
+
+
+def test_training_does_not_wait_for_a_store_that_is_out_of_contact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Look(tmp_path / "a", tmp_path / "b")
+    is_back = threading.Event()
+    for operation in ("set", "check"):
+        whole = getattr(SharedStore, operation)
+
+        def late(store: SharedStore, *words: Any, whole: Any = whole) -> Any:  # noqa: ANN401
+            is_back.wait()
+            return whole(store, *words)
+
+        monkeypatch.setattr(SharedStore, operation, late)
+    try:
+        assert "does not see" in look.second.why_not()
+        assert not look.second.is_known, "rank 0 does not know it yet: this rank may not end"
+        for _ in range(3):
+            assert look.first.why_not() == ""
+    finally:
+        is_back.set()
+    wait_until(lambda: look.second.is_known, limit_s=10)
+    wait_until(lambda: look.first.why_not() == look.second.why_not(), limit_s=10)
 
 
 def test_on_a_network_file_system_a_marker_may_come_late(

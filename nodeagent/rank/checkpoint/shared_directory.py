@@ -3,10 +3,14 @@
 Global rank 0 puts a marker there before it publishes the word of the run. A rank that does not find
 the marker at a save has another directory at that path, and says so in the rendezvous store. Then
 no checkpoint could be completed: rank 0 would wait for parts that it never sees.
+
+The store is the controller's, and training must not wait for a controller: after the generation has
+formed, only a thread of its own uses the store here.
 """
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -56,17 +60,22 @@ class SharedDirectory:
         self._agreed_s = monotonic_s()
         self._is_known = not agreed.endswith(_MARKED)
         self._reason = ""
+        self._in_store: threading.Thread | None = None
 
     @property
     def is_known(self) -> bool:
-        """Whether this rank has found out. Global rank 0 leaves it to the others."""
-        return self._is_known or self._rank == 0
+        """Whether this rank has found out, and said it. Global rank 0 leaves it to the others."""
+        return self._rank == 0 or (self._is_known and not self._is_in_store)
+
+    @property
+    def _is_in_store(self) -> bool:
+        return self._in_store is not None and self._in_store.is_alive()
 
     def why_not(self) -> str:
         """Return why no checkpoint can be completed; empty if that is not known."""
         if self._rank == 0:
-            if not self._reason and not self._is_known and self._store.check([_UNSHARED_KEY]):
-                self._reason = bytes(self._store.get(_UNSHARED_KEY)).decode()
+            if not self._reason and not self._is_known:
+                self._begin(self._read_reason)
         elif not self._is_known:
             self._look()
         return self._reason
@@ -99,7 +108,23 @@ class SharedDirectory:
                 " directory there. Name one that all nodes share as checkpoint_dir; until then only"
                 " copies in the memory of other nodes protect the training"
             )
-            self._store.set(_UNSHARED_KEY, self._reason)
+            self._begin(lambda: self._store.set(_UNSHARED_KEY, self._reason))
+
+    def _begin(self, use_store: Callable[[], None]) -> None:
+        """Use the store in a thread, unless one does so already."""
+
+        def use() -> None:
+            # The generation has ended, and its store with it: the next one looks again.
+            with contextlib.suppress(RuntimeError):
+                use_store()
+
+        if not self._is_in_store:
+            self._in_store = threading.Thread(target=use, name="shared-directory", daemon=True)
+            self._in_store.start()
+
+    def _read_reason(self) -> None:
+        if self._store.check([_UNSHARED_KEY]):
+            self._reason = bytes(self._store.get(_UNSHARED_KEY)).decode()
 
 
 def _names_in(path: Path) -> list[str]:

@@ -181,8 +181,10 @@ class Checkpoints:
     def finished(self) -> list[SavedCheckpoint]:
         """Return the checkpoints completed since the last call. Only global rank 0 has any."""
         completed = self._saver.take_completed()
-        if completed and self._shared is not None:
+        if self._shared is not None and completed:
             self._shared.confirm()
+        elif self._shared is not None and self._saver.pending is not None:
+            self._shared.why_not()  # the answer comes later, and is there at the next save
         return completed
 
     def missed(self) -> list[MissedCheckpoint]:
