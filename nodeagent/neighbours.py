@@ -28,19 +28,25 @@ def meet(question: Mapping[str, Any]) -> None:
         question: ``name`` of this node, its training ``host``, its training ``interface`` or
             nothing, and ``peers``, the training hosts of other nodes.
     """
+    address = question["host"]
     try:
-        found = find_interface(question["host"], question["interface"], question["peers"])
-        address = found.address if found else question["host"]
+        found = find_interface(address, question["interface"], question["peers"])
+        address = found.address if found else address
         listener = socket.create_server(
             (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET
         )
-    except (NoInterfaceError, OSError) as error:
+    except NoInterfaceError as error:
         _say({"unicron_meets": {"error": str(error)}})
+        return
+    except OSError as error:
+        reason = f"it can't listen at {address}: {error.strerror or error}"
+        _say({"unicron_meets": {"error": reason}})
         return
     with listener:
         answer = f"{question['name']}\n".encode().ljust(_NUM_BYTES)
         threading.Thread(target=_answer_all, args=(listener, answer), daemon=True).start()
-        _say({"unicron_meets": {"address": address, "port": listener.getsockname()[1]}})
+        place, port = listener.getsockname()[:2]
+        _say({"unicron_meets": {"address": place, "port": port}})
         for line in sys.stdin:
             _say({"unicron_met": connect_all(json.loads(line))})
 

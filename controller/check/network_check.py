@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
@@ -15,6 +16,9 @@ from controller.clusterfile.node_groups import ListedNode
 from controller.fleet.errors import LinkError
 from controller.fleet.node_connection import SshLogins
 
+_LISTEN_LIMIT_S: Final = 60.0
+_WRONG: Final = "correct training_address or training_interface, in [[nodes]]"
+_SILENT: Final = "look at its SSH server, and check again"
 _SCRIPT_PARTS: Final = ("process_tools/network_interfaces.py", "neighbours.py")
 
 
@@ -25,13 +29,13 @@ class _Ring:
     Attributes:
         places: Address and port of each node that listens.
         outcomes: Why a node can't connect to another one; empty if it can.
-        problems: Why a node does not listen.
+        problems: Why a node does not listen, and what to do.
     """
 
     nodes: Sequence[ListedNode]
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
     outcomes: dict[tuple[str, str], str] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, tuple[str, str]] = field(default_factory=dict)
     all_listen: asyncio.Event = field(default_factory=asyncio.Event)
     all_have_met: asyncio.Event = field(default_factory=asyncio.Event)
     _have_met: set[str] = field(default_factory=set)
@@ -49,9 +53,9 @@ class _Ring:
         self.places[name] = (str(ip_address(address)), port)
         self.count()
 
-    def has_failed(self, name: str, problem: str) -> None:
+    def has_failed(self, name: str, problem: str, advice: str) -> None:
         """Note a node that takes no part, or no more."""
-        self.problems[name] = problem
+        self.problems[name] = problem, advice
         self.count()
 
     def has_met(self, name: str, outcomes: dict[str, Any]) -> None:
@@ -60,6 +64,16 @@ class _Ring:
             self.outcomes[name, peer] = str(outcomes[peer])
         self._have_met.add(name)
         self.count()
+
+    async def wait_for_all(self) -> None:
+        """Wait until all nodes listen or have failed. One that takes too long has failed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LISTEN_LIMIT_S):
+                await self.all_listen.wait()
+        for node in self.nodes:
+            name = str(node.address.node)
+            if name not in self.places and name not in self.problems:
+                self.has_failed(name, f"it does not listen after {_LISTEN_LIMIT_S:g} s", _SILENT)
 
     def neighbours(self, name: str) -> list[tuple[str, str, int]]:
         """Return the next and the previous node that listens, each with its place."""
@@ -82,8 +96,8 @@ async def check_network(
         for node in nodes:
             group.create_task(_meet(node, cluster, logins, ring))
     found = [
-        CheckFinding("error", "training network", (name,), text, "correct it in [[nodes]]")
-        for name, text in ring.problems.items()
+        CheckFinding("error", "training network", (name,), text, advice)
+        for name, (text, advice) in ring.problems.items()
     ]
     return [
         *found,
@@ -111,15 +125,15 @@ async def _meet(node: ListedNode, cluster: Cluster, logins: SshLogins, ring: _Ri
             async with conversation(connection, f"looking at {name}", words) as talk:
                 place = (await talk.answer("unicron_meets"))["unicron_meets"]
                 if "error" in place:
-                    ring.has_failed(name, str(place["error"]))
+                    ring.has_failed(name, str(place["error"]), _WRONG)
                     return
                 ring.listens(name, str(place["address"]), int(place["port"]))
-                await ring.all_listen.wait()
+                await ring.wait_for_all()
                 talk.say(ring.neighbours(name))
                 ring.has_met(name, dict((await talk.answer("unicron_met"))["unicron_met"]))
                 await ring.all_have_met.wait()
     except (LinkError, ValueError, KeyError, TypeError) as error:
-        ring.has_failed(name, f"it could not be asked: {error}")
+        ring.has_failed(name, f"it could not be asked: {error}", _SILENT)
 
 
 def _script() -> str:

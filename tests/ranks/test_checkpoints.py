@@ -1,7 +1,9 @@
 """A checkpoint on disk is complete, or it is not loaded."""
 
 import shutil
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -382,3 +384,22 @@ def test_format_of_another_program_is_refused_by_name(
     outcome = ranks.run(Case(training=trained, layout=TWO_STAGES, steps=[LOAD], generation=2))
     for found in outcome.all:
         assert f"{old} was written in format 1, and only format 2 can be read" in found.error
+
+
+@pytest.mark.usefixtures("training_program")
+@pytest.mark.filterwarnings("ignore")  # Megatron's own
+def test_groups_of_the_optimizer_take_the_rates_of_the_checkpoint() -> None:
+    """Megatron 0.19 finds a group by them: a changed learning rate would find none."""
+    module = import_module("nodeagent.rank.checkpoint.whole_model")
+    kinds = ({"wd_mult": 1.0, "lr_mult": 1.0}, {"wd_mult": 0.0, "lr_mult": 1.0})
+    groups = [{**kind, "max_lr": 0.5, "min_lr": None} for kind in kinds]
+    loaded: list[object] = []
+    optimizer = SimpleNamespace(param_groups=groups, load_state_dict=loaded.append)
+    state = module.WholeState(optimizer={"optimizer": {"param_groups": [dict(g) for g in groups]}})
+    stored = [{**kind, "max_lr": 1e-3} for kind in reversed(kinds)]
+    state.restore_shared(optimizer, {"optimizer": {"param_groups": stored}})
+    assert [group["max_lr"] for group in groups] == [1e-3, 1e-3]
+    assert [group["min_lr"] for group in groups] == [None, None]
+    assert len(loaded) == 1
+    state.restore_shared(optimizer, {"optimizer": {"param_groups": [{}, {}]}})
+    assert [group["max_lr"] for group in groups] == [0.5, 0.5], "0.16 stores none: its own stay"

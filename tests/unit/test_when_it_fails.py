@@ -1,4 +1,7 @@
-"""Every message of ``docs/operations/when-it-fails.md`` is one that a test has produced."""
+"""Every message of ``docs/operations/when-it-fails.md`` is one that some other test expects.
+
+That test fails if the message is no longer produced; this one fails if no test expects it.
+"""
 
 import re
 from pathlib import Path
@@ -20,7 +23,7 @@ def files_with(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_a_test_produces_the_message(message: str) -> None:
+def test_a_test_expects_the_message(message: str) -> None:
     words = [word.strip() for word in message.split("...")]
     assert min(map(len, words)) >= 5, "long enough to be found"
     assert files_with(words), message

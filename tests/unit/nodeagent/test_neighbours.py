@@ -58,3 +58,10 @@ def test_a_port_that_nobody_listens_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert neighbours.connect("n2", "127.0.0.1", port) == "Connection refused"
+
+
+def test_an_address_that_is_not_here_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    neighbours.meet({"name": "n1", "host": "192.0.2.1", "interface": "", "peers": []})
+    assert "it can't listen at 192.0.2.1: " in capsys.readouterr().out
+    neighbours.meet({"name": "n1", "host": "127.0.0.1", "interface": "ib7", "peers": []})
+    assert "this node has no interface ib7" in capsys.readouterr().out
