@@ -127,6 +127,11 @@ async def _meet(node: ListedNode, cluster: Cluster, logins: SshLogins, ring: _Ri
                 if "error" in place:
                     ring.has_failed(name, str(place["error"]), _WRONG)
                     return
+                if not _is_its_own(node, str(place["address"])):
+                    wrong = node.address.training_address
+                    text = f"{wrong} is not its address; its ranks would use {place['address']}"
+                    ring.has_failed(name, text, _WRONG)
+                    return
                 ring.listens(name, str(place["address"]), int(place["port"]))
                 await ring.wait_for_all()
                 talk.say(ring.neighbours(name))
@@ -134,6 +139,19 @@ async def _meet(node: ListedNode, cluster: Cluster, logins: SshLogins, ring: _Ri
                 await ring.all_have_met.wait()
     except (LinkError, ValueError, KeyError, TypeError) as error:
         ring.has_failed(name, f"it could not be asked: {error}", _SILENT)
+
+
+def _is_its_own(node: ListedNode, found: str) -> bool:
+    """Return whether the address that the file gives is the one that the node found.
+
+    A name counts as right: on Debian a node has its own name at 127.0.1.1.
+    """
+    given = node.address.training_address
+    if node.address.training_interface or not given:
+        return True
+    with suppress(ValueError):
+        return ip_address(given) == ip_address(found)
+    return True
 
 
 def _script() -> str:

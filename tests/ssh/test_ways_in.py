@@ -1,9 +1,7 @@
 """Logins against real servers: jump hosts, host keys, keys with a passphrase, and what refuses."""
 
 import asyncio
-import contextlib
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -28,6 +26,7 @@ from controller.localcluster.ssh.ssh_server import log_path
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.directories import short_directory
 from tests.fakes.fleet_recorder import FleetRecorder, running_fleet, without_template
+from tests.fakes.login_keys import locked_copy, ssh_agent
 
 pytestmark = [
     pytest.mark.ssh,
@@ -269,28 +268,11 @@ async def test_new_hosts_are_accepted_once_and_hold_from_then_on(
     assert error.retry_after_s >= 30
 
 
-@contextlib.contextmanager
-def ssh_agent(directory: Path) -> Iterator[str]:
-    """Run OpenSSH's agent; yield its socket."""
-    place = directory / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
-    try:
-        while not place.exists():
-            assert agent.poll() is None
-        yield str(place)
-    finally:
-        agent.terminate()
-        agent.wait()
-
-
 async def test_a_key_with_a_passphrase_needs_an_agent_that_holds_it(
     addresses: list[NodeAddress], monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     plain = Path(addresses[0].ssh.client_key)
-    locked = directory / "locked"
-    shutil.copy(plain, locked)
-    run("ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(locked))
-    asyncssh.read_private_key(plain).write_public_key(f"{locked}.pub")
+    locked = locked_copy(plain, directory / "locked")
     address = replace(addresses[0], ssh=replace(addresses[0].ssh, client_key=str(locked)))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     text = str(await failure(address))
