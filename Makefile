@@ -13,7 +13,7 @@ endif
 endif
 endif
 
-.PHONY: help install dev demo takeovers test thorough lint prose writers accuracy pictures format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo takeovers test thorough lint prose accuracy pictures format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -68,12 +68,10 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks/*.py
 	$(BIN)/lint-imports
+	@$(BIN)/python tools/rooms.py
 
 prose: $(VENV)/.dev ## Count sentences that are hard to read (ARGS="--list controller")
 	@$(BIN)/python tools/prose.py $(ARGS)
-
-writers: $(VENV)/.dev ## List the module that writes each record of the state (ARGS="--writes")
-	@$(BIN)/python tools/record_writers.py $(ARGS)
 
 accuracy: $(VENV)/.dev ## Accuracy of unicron classify on labelled texts and logs (ARGS="FILE.jsonl --healthy LOG...")
 	@$(BIN)/python tools/classify_accuracy.py $(ARGS)

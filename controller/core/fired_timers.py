@@ -9,8 +9,7 @@ from typing import assert_never
 from controller.core.incidents.cures import settle, take_hangs
 from controller.core.incidents.holding import try_again
 from controller.core.lifecycle.command_tasks import take_life
-from controller.core.lifecycle.parking import halt, lose_patience, wake_replica_peers
-from controller.core.lifecycle.spares import end_wait_for_spares
+from controller.core.lifecycle.parking import halt, wake_replica_peers
 from controller.core.lifecycle.start_stop import stop
 from controller.core.measuring.measured_ranks import take_overdue_run
 from controller.core.monitoring.stalls import take_timer
@@ -78,13 +77,14 @@ def _fire_of_task(turn: Turn, task: TaskState, timer: TaskTimer) -> None:
         case ReplicaPeersOverdue():
             wake_replica_peers(turn, task)
         case SparesOverdue():
-            end_wait_for_spares(task)
+            task.spares.end_wait()
         case HeldRetryDue():
             try_again(turn, task)
         case IterationOverdue() | InspectionOverdue():
             take_timer(turn, task, timer)
         case CapacityOverdue():
-            lose_patience(task)
+            if task.lifecycle.parking:
+                task.lifecycle.parking.lose_patience()
         case _:
             assert_never(timer)
 

@@ -40,8 +40,6 @@ from controller.core.events import (
 from controller.core.fired_timers import fire
 from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.instructions import Instruction
-from controller.core.lifecycle.cluster_members import put_node, put_task
-from controller.core.lifecycle.parking import note_halt_answer
 from controller.core.lifecycle.spares import lose_unseen_spares
 from controller.core.lifecycle.start_stop import note_stop
 from controller.core.measuring.measured_ranks import note_run_failure, note_run_stop
@@ -101,9 +99,9 @@ class Machine:
         self.table = LookupTable()
         self.state = ClusterState(nodes={}, tasks={})
         for node in nodes:
-            put_node(self.state, node)
+            self.state.put_node(node)
         for task in tasks:
-            put_task(self.state, task)
+            self.state.put_task(task)
         place_first(Turn(self.state, self.policy, cause=0, at=0.0))
         for each in self.state.tasks.values():
             if each.lifecycle.phase is TaskPhase.STOPPED:
@@ -130,8 +128,14 @@ class Machine:
         self._newest.append(event)
         if isinstance(event.body, PolicyChanged):
             self.policy = event.body.policy
-        turn = Turn(self.state, self.policy, cause=event.number, at=event.at, table=self.table)
-        turn.num_finished_before = self._sweeps.num_finished
+        turn = Turn(
+            self.state,
+            self.policy,
+            cause=event.number,
+            at=event.at,
+            table=self.table,
+            num_finished_before=self._sweeps.num_finished,
+        )
         try:
             # The event's own room only records it. Consequences follow from the state, in the
             # sweeps: an event in the middle of a recovery needs no case of its own then.
@@ -190,7 +194,7 @@ class Machine:
                 task = turn.state.tasks.get(body.task)
                 # An older generation's answer says nothing about a rank that was lost since.
                 if task and body.generation == task.generation:
-                    note_halt_answer(task, body.node)
+                    task.lifecycle.note_answer(body.node)
             case CommandFailed():
                 _note_failure(turn, body)
             case TimerFired():

@@ -11,25 +11,16 @@ from controller.core.incidents.cures import take_hardware
 from controller.core.incidents.evidence_intake import incident_of, take_evidence, take_late
 from controller.core.incidents.node_findings import take_finding
 from controller.core.incidents.resolution import note_source
-from controller.core.lifecycle.leaving_ranks import note_end
-from controller.core.lifecycle.parking import note_halt_answer
 from controller.core.lifecycle.progress import (
-    is_reporter,
-    note_checkpoint,
-    resume_from,
     take_commit,
     take_unread,
 )
-from controller.core.lifecycle.rank_records import note_broken, note_observed, note_sound
 from controller.core.lifecycle.spares import observe_spare
 from controller.core.lifecycle.start_stop import lose_rank
-from controller.core.lifecycle.transition_times import note_states
 from controller.core.measuring.measured_ranks import observe_run
 from controller.core.monitoring.divergence import note_figures, note_loss_scale
 from controller.core.monitoring.stalls import note_commit, note_joined, take_look
-from controller.core.monitoring.task_watch import note_done_rank
 from controller.core.nodes.contact import judge_nodes_of
-from controller.core.recovery.regroup_limits import take_unsupported
 from controller.core.rules.evidence import Evidence, evidence_of
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
@@ -68,7 +59,7 @@ def observe(turn: Turn, event: Observed) -> None:
         return
     if observation.generation != task.generation:
         if isinstance(observation, RankExited | LaunchFailed):
-            note_end(task, observation)
+            task.leaving.note_end(observation.generation, observation.global_rank)
         if isinstance(observation, RankRaised | RankExited) and not _is_expected(observation):
             evidence = _evidence(turn, event, observation)
             take_late(turn, task, observation.generation, evidence)
@@ -87,8 +78,8 @@ def _observe_rank(
 ) -> None:
     rank = task.ranks[observation.global_rank]
     if isinstance(observation, RankHalted):
-        turn.is_repetition = _is_known(task, observation)
-    note_observed(rank, observation)
+        turn.note_repetition(is_repetition=_is_known(task, observation))
+    rank.observe(observation)
     match observation:
         case RankHalted() | RankJoined():
             # First, since they are the most: one of each rank, in every transition.
@@ -106,11 +97,11 @@ def _observe_rank(
         case RankRaised():
             _take_raised(turn, task, event, observation)
         case LaunchFailed():
-            note_broken(rank)
+            rank.note_broken()
             _take_fault(turn, task, _evidence(turn, event, observation))
             lose_rank(turn, task, observation.global_rank)
         case IterationCommitted():
-            if not is_reporter(task, observation):
+            if not task.progress.is_reported_by(observation.global_rank):
                 return
             if observation.iteration > task.progress.iteration:
                 note_figures(turn, task, observation, event.observed_at)
@@ -122,7 +113,7 @@ def _observe_rank(
         case CheckpointSaved() | CheckpointMissed():
             _take_checkpoint(turn, task, observation)
         case RankDone():
-            note_done_rank(turn, task)
+            task.watch.note_done_rank(turn.at)
         case RankInspected():
             take_look(turn, task, observation)
         case _:
@@ -131,11 +122,21 @@ def _observe_rank(
 
 def _take_step(turn: Turn, task: TaskState, step: RankHalted | RankJoined) -> None:
     if step.unsupported:
-        take_unsupported(turn, task, step)
+        _take_unsupported(turn, task, step)
     if isinstance(step, RankJoined):
         _take_joined(turn, task)
     else:
-        note_halt_answer(task, task.ranks[step.global_rank].worker.node)
+        task.lifecycle.note_answer(task.ranks[step.global_rank].worker.node)
+
+
+def _take_unsupported(turn: Turn, task: TaskState, step: RankHalted | RankJoined) -> None:
+    """Announce once which settings rule out recovery in process."""
+    if new := "; ".join(task.limits.add_unsupported(step.unsupported)):
+        turn.announce(
+            "warning", "unsupported", task.spec.task,
+            f"cannot recover in process: after a fault all its processes restart from disk: {new}",
+            unsupported=new,
+        )  # fmt: skip
 
 
 def _is_known(task: TaskState, halted: RankHalted) -> bool:
@@ -165,7 +166,7 @@ def _take_checkpoint(
             iteration=saved.iteration,
         )  # fmt: skip
         return
-    note_checkpoint(task, saved)
+    task.progress.note_checkpoint(saved)
     turn.announce(
         "trace", "checkpoint", task.spec.task,
         f"checkpoint of iteration {saved.iteration} saved",
@@ -176,13 +177,13 @@ def _take_checkpoint(
 def _take_raised(turn: Turn, task: TaskState, event: Observed, raised: RankRaised) -> None:
     rank = task.ranks[raised.global_rank]
     if raised.position is not None:
-        note_halt_answer(task, rank.worker.node)
+        task.lifecycle.note_answer(rank.worker.node)
     evidence = _evidence(turn, event, raised)
     is_own = evidence.is_local and evidence.status.severity != Severity.SEV3
     if raised.position is None or is_own:
-        note_broken(rank)
+        rank.note_broken()
     else:
-        note_sound(rank)
+        rank.note_sound()
     _take_fault(turn, task, evidence)
 
 
@@ -193,7 +194,7 @@ def _take_exit(turn: Turn, task: TaskState, event: Observed, exited: RankExited)
     # One that was done and broken was left over, and ended for that.
     is_clean = rank.done is not None and (exited.exit_code == 0 or rank.is_broken)
     if not exited.is_expected and not is_clean:
-        note_broken(rank)
+        rank.note_broken()
         _take_fault(turn, task, _evidence(turn, event, exited))
     lose_rank(turn, task, exited.global_rank)
 
@@ -228,8 +229,8 @@ def _take_joined(turn: Turn, task: TaskState) -> None:
     iteration = min(each.iteration for each in joined)
     form_s = max(each.form_s for each in joined)
     state_s = max(each.state_s for each in joined)
-    note_states(turn, task, form_s=form_s, state_s=state_s)
-    num_lost = resume_from(task, iteration, source)
+    task.transitions.note_states(turn.at, form_s=form_s, state_s=state_s)
+    num_lost = task.progress.resume_from(iteration, source)
     note_source(turn, task, source, num_lost=num_lost)
     note_joined(turn, task)
     lost = f"; iterations run again: {num_lost}" if num_lost else ""

@@ -15,13 +15,9 @@ from dataclasses import dataclass, field, replace
 from statistics import mode
 
 from controller.core.events import ContactLost
-from controller.core.incidents.isolation import release, release_gpu
 from controller.core.instructions import Announce
-from controller.core.lifecycle.assignments import lose_target
-from controller.core.lifecycle.cluster_members import put_node, reweigh
-from controller.core.lifecycle.rank_records import note_finished
 from controller.core.lifecycle.start_stop import lose_rank
-from controller.core.nodes.contact import declare_lost, gain_contact, lose_contact
+from controller.core.nodes.contact import declare_lost, lose_contact
 from controller.core.planning.plans import propose
 from controller.core.planning.problem import (
     Available,
@@ -195,17 +191,17 @@ def _why_none(turn: Turn) -> str:
 def _suppose(turn: Turn, supposition: Supposition) -> None:
     for name, weight in supposition.weights.items():
         _task(turn, name)
-        reweigh(turn.state, name, weight=weight)
+        turn.state.reweigh(name, weight=weight)
     for name, keeps in supposition.keeps_running.items():
         _task(turn, name)
-        reweigh(turn.state, name, keeps_running=keeps)
+        turn.state.reweigh(name, keeps_running=keeps)
     for name in supposition.finished:
         _finish(turn, _task(turn, name))
     for name in supposition.faulted:
         task = _task(turn, name)
         if task.lifecycle.phase is TaskPhase.FINISHED:
             raise ImpossibleError(f"{name} has finished: it can't be faulted")
-        lose_target(task)
+        task.assignment.lose_target()
     for node, num_workers in supposition.added.items():
         _add(turn, node, num_workers)
     _add_workers(turn, supposition.num_added)
@@ -226,7 +222,7 @@ def _finish(turn: Turn, task: TaskState) -> None:
             f"{task.spec.task} is {task.lifecycle.phase}: only what trains can finish"
         )
     for rank in task.ranks.values():
-        note_finished(rank)
+        rank.note_finished()
     for number in task.ranks:
         lose_rank(turn, task, number)
 
@@ -235,17 +231,15 @@ def _add(turn: Turn, name: NodeId, num_workers: int) -> None:
     node = turn.state.nodes.get(name)
     if node is None:
         size = num_workers or _usual_size(turn)
-        put_node(turn.state, NodeSpec(name, "", size), NodeCondition.HEALTHY)
+        turn.state.put_node(NodeSpec(name, "", size), NodeCondition.HEALTHY)
         return
     if node.is_in_service and not node.service.isolated_gpus:
         raise ImpossibleError(f"{name} is in service already; name a new node, or one that is not")
     if num_workers not in {0, node.spec.num_workers}:
         raise ImpossibleError(f"{name} has {node.spec.num_workers} workers, not {num_workers}")
     if node.contact.condition is not NodeCondition.HEALTHY:
-        gain_contact(turn, node)
-    release(node)
-    for slot in list(node.service.isolated_gpus):
-        release_gpu(node, slot)
+        node.contact.gain(turn.at)
+    node.service.release_all()
 
 
 def _add_workers(turn: Turn, num_workers: int) -> None:

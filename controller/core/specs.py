@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from nodeagent.protocol.ids import NodeId, TaskId
+from profiles.layout import Layout
 from profiles.throughput import ThroughputTable
 
 
@@ -85,6 +86,10 @@ class TaskSpec:
     def smallest_size(self) -> int:
         """Fewest workers that it can use."""
         return min((x for x in self.table.sizes if x >= self.min_workers), default=self.min_workers)
+
+    def has_layout(self, layout: Layout) -> bool:
+        """Return whether it can run with ``layout``."""
+        return any(point.layout == layout for point in self.table.points)
 
     def takes_effect_at_once(self, other: "TaskSpec") -> bool:
         """Return whether ranks of this task can run on while it becomes ``other``."""

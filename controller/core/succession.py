@@ -10,14 +10,8 @@ kept beside the journal.
 """
 
 from controller.core.events import ControllerStarted
-from controller.core.lifecycle.parking import restart_parking_clock
-from controller.core.lifecycle.spares import end_wait_for_spares
-from controller.core.lifecycle.start_stop import restart_stop_clock
-from controller.core.lifecycle.transition_times import learn_nothing_unless_done
 from controller.core.measuring.sizes import end_of_controller
-from controller.core.monitoring.task_watch import forgive_absence
 from controller.core.nodes.contact import await_node
-from controller.core.requests.drill_requests import forget_drills
 from controller.core.state.turn import Turn
 
 
@@ -25,7 +19,7 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
     """Begin a controller's work, if another controller of the run was there before."""
     if event.term == 1:
         return
-    forget_drills(turn)
+    turn.state.drills.forget()
     end_of_controller(turn)
     for node in turn.state.nodes.values():
         await_node(turn, node)
@@ -35,8 +29,9 @@ def take_over(turn: Turn, event: ControllerStarted) -> None:
         term=event.term,
     )  # fmt: skip
     for task in turn.state.tasks.values():
-        end_wait_for_spares(task)  # whether it was begun is unknown
-        learn_nothing_unless_done(task)
-        restart_parking_clock(turn, task)
-        restart_stop_clock(turn, task)
-        forgive_absence(turn, task)
+        task.spares.end_wait()  # whether it was begun is unknown
+        task.transitions.learn_nothing_unless_done()
+        if task.lifecycle.parking:
+            task.lifecycle.parking.restart_clock(turn.at)
+        task.stopping.restart_clock(turn.at)
+        task.watch.forgive_absence(turn.at)

@@ -21,7 +21,6 @@ from controller.core.incidents.failed_starts import (
     why_program_fails,
 )
 from controller.core.incidents.holding import hold_task, why_hopeless
-from controller.core.incidents.incident_log import act, decide, decide_again
 from controller.core.incidents.isolation import (
     exonerate,
     explain_isolation,
@@ -29,22 +28,11 @@ from controller.core.incidents.isolation import (
     isolate_gpu,
 )
 from controller.core.incidents.naming import handle, name_fault
-from controller.core.incidents.resolution import reopen_cured
-from controller.core.lifecycle.fault_history import (
-    accuse,
-    confirm_accusation,
-    corroborate,
-    count_recovery,
-    is_found,
-    note_cure,
-    suspect,
-)
-from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s, settle_doubts
-from controller.core.lifecycle.rank_records import note_broken
+from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.lifecycle.start_stop import stop
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
-from controller.core.rules.evidence import Evidence
+from controller.core.rules.evidence import Evidence, has_broken_hardware
 from controller.core.rules.placement import Worker
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
@@ -61,7 +49,8 @@ def settle(turn: Turn, incident: Incident) -> None:
     if incident.state is not IncidentState.DETECTED or incident.task is None:
         return
     task = turn.state.tasks[incident.task]
-    settle_doubts(task, incident.covers.get(task.spec.task))
+    if task.lifecycle.parking and incident.covers.get(task.spec.task) == task.generation:
+        task.lifecycle.parking.settle_doubts()
     _try_to_name(turn, task, incident)
     if incident.state is IncidentState.DETECTED:
         is_blind = _is_partly_out_of_sight(turn, task)
@@ -120,7 +109,7 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
         rank = task.ranks[number]
         if turn.at - turn.state.nodes[rank.worker.node].contact.in_contact_since < limit_s:
             continue
-        note_broken(rank)
+        rank.note_broken()
         summary = f"rank {number} did not park: it hangs"
         node, name = rank.worker.node, task.spec.task
         take_evidence(turn, task, Evidence("hang", turn.at, turn.at, node, name, number, summary))
@@ -132,7 +121,7 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
         culprit = task.ranks.get(root) if root is not None else None
         handle(turn, incident, diagnosis, culprit, None)  # for the record of its node
         name_fault(turn, incident, diagnosis, Handling("restart"))
-        note_cure(task, "restart", culprit)
+        task.faults.note_cure("restart", culprit.worker if culprit else None)
 
 
 def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
@@ -166,7 +155,7 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
         and incident.cause.status.facts.names_device
     ):
         return  # another rank of the task that is held for it
-    has_probe = is_found(incident.evidence, root.node)
+    has_probe = has_broken_hardware(incident.evidence, root.node)
     others = [] if has_probe else [name for name in task.faults.accused if name != root.node]
     if others and (task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING):
         text = (
@@ -178,7 +167,7 @@ def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: 
         exonerate(turn, task, task.faults.accused)
         return
     _condemn(turn, incident, diagnosis)
-    accuse(task, root.node, incident.evidence)
+    task.faults.accuse(root.node, incident.evidence)
 
 
 def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> None:
@@ -187,17 +176,17 @@ def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> Non
     _forget_suspicion(turn, node.spec.node)
     for task in turn.state.tasks.values():
         if task.spec.task != evidence.task:
-            confirm_accusation(task, node.spec.node)
+            task.faults.confirm_accusation(node.spec.node)
 
 
 def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
     """Isolate the node with broken hardware, in addition to the incident's own cure."""
     assert diagnosis.root.node is not None, "hardware is somewhere"
     if incident.state is IncidentState.RESOLVED:
-        reopen_cured(turn, incident)
+        turn.state.incidents.reopen(incident, turn.at)
     handling = handle(turn, incident, diagnosis, None, None)
     name_fault(turn, incident, diagnosis, handling)
-    decide_again(incident)
+    incident.decide_again()
     _forget_suspicion(turn, diagnosis.root.node)
     isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
 
@@ -205,20 +194,20 @@ def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
 def _forget_suspicion(turn: Turn, name: NodeId) -> None:
     """What is known about the node is more than a suspicion now."""
     for task in turn.state.tasks.values():
-        corroborate(task, name)
+        task.faults.corroborate(name)
 
 
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     if diagnosis.status.facts.names_device and diagnosis.root.node is not None:
-        count_recovery(task)
+        task.faults.count_recovery()
         _blame_hardware(turn, task, incident, diagnosis)
         return
     is_over = incident.covers.get(task.spec.task) != task.generation
     if is_over or not (task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING):
         name_fault(turn, incident, diagnosis, Handling("restart"))  # a plan ended this generation
-        act(turn, incident)
+        incident.act(turn.at)
         return
-    count_recovery(task)
+    task.faults.count_recovery()
     root = diagnosis.root
     if _is_held(turn, task, incident, diagnosis):
         return
@@ -235,22 +224,22 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     last = task.faults.last_cure
     handling = handle_of_task(turn, task, incident, diagnosis, rank)
     worker = rank.worker if rank else None
-    note_cure(task, handling.action, rank)
+    task.faults.note_cure(handling.action, worker)
     if handling.action == "reconfigure":
         assert root.node is not None, "only a node can be isolated"
         name_fault(turn, incident, diagnosis, handling)
-        decide(incident)
+        incident.decide()
         subject = worker if handling.is_gpu and worker else root.node
-        suspect(task, subject, last)
+        task.faults.suspect(subject, last)
         _isolate(turn, subject, incident, handling.why or diagnosis.reason)
         return
     if handling.action == "restart":
         # Where no rank is to blame, the rank that reported the fault gets a new process.
-        note_broken(rank or task.ranks[root.global_rank or 0])
+        (rank or task.ranks[root.global_rank or 0]).note_broken()
     handling = Handling(_possible(task, handling.action), handling.why)
-    note_cure(task, handling.action, rank)
+    task.faults.note_cure(handling.action, worker)
     name_fault(turn, incident, diagnosis, handling)
-    act(turn, incident)
+    incident.act(turn.at)
     if task.can_regroup:
         halt(turn, task, note=f"parks after {incident.name}")
     else:

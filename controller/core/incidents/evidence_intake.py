@@ -5,20 +5,15 @@ an older one to the incident that ended it. The task is parked at the first conc
 cause is named, and cured, in ``controller.core.incidents.cures``.
 """
 
-from typing import Final
-
 from controller.core.incidents.incident_log import attach, open_incident
 from controller.core.lifecycle.parking import halt
 from controller.core.rules.evidence import Evidence
 from controller.core.state.incident import Incident
-from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.timers import SettleIncident
 from nodeagent.protocol.ids import Generation, NodeId
-
-_MAX_UNCLAIMED: Final = 10
 
 
 def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
@@ -55,8 +50,7 @@ def take_evidence(turn: Turn, task: TaskState, evidence: Evidence) -> None:
 def _claim(turn: Turn, incident: Incident, name: NodeId) -> None:
     """Attach what the node's probes found a moment before one of its ranks broke."""
     node, policy = turn.state.nodes[name], turn.policy
-    found, node.unclaimed.evidence = node.unclaimed.evidence, []
-    for each in found:
+    for each in node.unclaimed.claim():
         window_s = policy.network_merge_s if each.status.facts.is_network else policy.correlation_s
         if turn.at - each.at <= window_s:
             attach(turn, incident, each)
@@ -67,11 +61,6 @@ def take_late(turn: Turn, task: TaskState, generation: Generation, evidence: Evi
     incident = incident_of(turn, task, generation)
     if incident is not None:
         attach(turn, incident, evidence)
-
-
-def leave_unclaimed(node: NodeState, evidence: Evidence) -> None:
-    """Keep a finding that no incident explains: a rank may be about to report the same fault."""
-    node.unclaimed.evidence = [*node.unclaimed.evidence, evidence][-_MAX_UNCLAIMED:]
 
 
 def incident_of(turn: Turn, task: TaskState, generation: Generation) -> Incident | None:

@@ -8,8 +8,6 @@ blamed. ``controller.core.rules.failed_start`` has the rules.
 from typing import Final
 
 from controller.core.incidents.naming import handle
-from controller.core.lifecycle.assignments import move
-from controller.core.lifecycle.fault_history import note_failed_starts
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
@@ -53,7 +51,7 @@ def why_program_fails(turn: Turn, task: TaskState, incident: Incident, diagnosis
     root = diagnosis.root
     if root.node is None or not is_failed_start(task, root):
         return ""
-    note_failed_starts(task, failed_starts(incident.evidence, task.generation))
+    task.faults.note_failed_starts(failed_starts(incident.evidence, task.generation))
     same = alike(task.faults.failed_starts, likeness(root.own_words))
     can_move = _place_elsewhere(turn, task, root.node) is not None
     if not is_of_program(same, has_trained=has_trained(task), can_move=can_move):
@@ -122,7 +120,7 @@ def _nodes_alike(task: TaskState, root: Evidence) -> list[NodeId]:
 def _start_elsewhere(turn: Turn, task: TaskState, node: NodeId) -> str:
     """Have the ranks on ``node`` start on other nodes next; return where, or nothing if nowhere."""
     placement = _place_elsewhere(turn, task, node)
-    if placement is None or not move(task, placement):
+    if placement is None or not task.assignment.move(placement, task.layout):
         return ""
     return ", ".join(sorted({worker.node for worker in placement}))
 

@@ -6,10 +6,8 @@ times only: a full file system, or a service that was down, may be back.
 
 from typing import Final
 
-from controller.core.incidents.incident_log import hand_to_operator
 from controller.core.incidents.isolation import exonerate
 from controller.core.incidents.naming import name_fault
-from controller.core.lifecycle.assignments import lose_everything
 from controller.core.lifecycle.start_stop import stop
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
@@ -55,8 +53,8 @@ def hold_task(
         why: The reason of the incident's handling, in words for operators.
     """
     name_fault(turn, incident, diagnosis, Handling("none", why))
-    hand_to_operator(incident)
-    lose_everything(task)
+    incident.hand_to_operator()
+    task.assignment.follow(None)
     note = f"{diagnosis.root.summary}; {why}" if why else text
     pause_s = _pause_before_try(turn, task, diagnosis)
     if pause_s is not None:
@@ -93,4 +91,4 @@ def try_again(turn: Turn, task: TaskState) -> None:
     turn.set_timer(HeldRetryDue(task.spec.task, task.generation), pause_s)
     number, name = task.faults.num_tries + 1, task.spec.task
     seen = f"{name} was held: it is tried again, {number} of {turn.policy.held_retries}"
-    turn.plan_requests.append(PlanRequest(trigger=name, seen=seen, tries=name))
+    turn.ask_for_plan(PlanRequest(trigger=name, seen=seen, tries=name))

@@ -3,18 +3,13 @@
 On a lost node the ranks are gone. On an isolated node they live and are ended. A single GPU is
 isolated in the same way, and the other workers of its node continue. Tasks with ranks there have no
 target until a plan gives them one. Until then they continue with the whole replicas that they have
-elsewhere. The one writer of ``Service``.
+elsewhere.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.core.incidents.incident_log import absorb, cover
-from controller.core.lifecycle.assignments import lose_target, stay, withdraw_interim
-from controller.core.lifecycle.fault_history import clear_of_blame, node_of
-from controller.core.lifecycle.leaving_ranks import forget_on
 from controller.core.lifecycle.parking import halt
-from controller.core.lifecycle.rank_records import note_broken, note_spare_gone
 from controller.core.lifecycle.start_stop import lose_rank, stop
 from controller.core.rules.actions import Occurrence
 from controller.core.rules.evidence import Evidence
@@ -23,6 +18,7 @@ from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
+from controller.core.state.task_history import node_of
 from controller.core.state.task_records import Target
 from controller.core.state.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
@@ -60,20 +56,20 @@ def withdraw(turn: Turn, outage: Outage) -> list[TaskState]:
     """Take what is out from every target; return the tasks that had a part there."""
     for task in turn.state.tasks.values():
         if outage.is_lost:
-            forget_on(task, outage.takes)
-        withdraw_interim(task, outage.takes_from)
+            task.leaving.forget_on(outage.takes)
+        task.assignment.withdraw_interim(outage.takes_from)
         for spare in task.spares.ranks.values():
             if outage.takes(spare.worker):
                 if outage.is_lost:
-                    note_spare_gone(spare)
-                note_broken(spare)
+                    spare.note_gone()
+                spare.note_broken()
         is_elsewhere = task.can_regroup and task.place and not outage.takes_from(task.place)
         if is_elsewhere and outage.takes_from(task.assignment.target):
             # It stays where it is, unless it has lost workers there too: then a plan has to say.
             if _may_stay(turn, task):
-                stay(task)
+                task.assignment.stay_at(task.place)
             else:
-                lose_target(task)
+                task.assignment.lose_target()
     return [task for task in turn.state.tasks.values() if _has_a_part_in(task, outage)]
 
 
@@ -98,10 +94,10 @@ def _has_a_part_in(task: TaskState, outage: Outage) -> bool:
 
 def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> None:
     """A task that lost workers has no target until a plan gives it one; its survivors park."""
-    lose_target(task)
+    task.assignment.lose_target()
     for number, rank in task.living_ranks.items():
         if outage.takes(rank.worker):
-            note_broken(rank)
+            rank.note_broken()
             if outage.is_lost:
                 lose_rank(turn, task, number)
     note = f"lost workers on {outage.name} ({incident.name})"
@@ -123,7 +119,7 @@ def _absorb(turn: Turn, incident: Incident, victims: list[TaskState]) -> None:
     for other in turn.state.incidents.open():
         is_undecided = other.state is IncidentState.DETECTED and other is not incident
         if is_undecided and any(task.spec.task in other.covers for task in victims):
-            absorb(turn, incident, other)
+            turn.state.incidents.absorb(incident, other)
 
 
 def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> None:
@@ -135,7 +131,7 @@ def isolate(turn: Turn, node: NodeState, incident: Incident, reason: str) -> Non
         incident: Of SEV1; it covers all tasks of the node from now on.
         reason: Why, in words for operators.
     """
-    node.service.isolated = f"isolated by {incident.name}: {reason}"
+    node.service.isolate(f"isolated by {incident.name}: {reason}")
     turn.announce(
         "error", "isolated", node.spec.node,
         f"isolated: {reason}; to return it to service: unicron uncordon {node.spec.node}",
@@ -156,7 +152,7 @@ def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> 
         reason: Why, in words for operators.
     """
     node = turn.state.nodes[worker.node]
-    node.service.isolated_gpus[worker.slot] = f"isolated by {incident.name}: {reason}"
+    node.service.isolate_gpu(worker.slot, f"isolated by {incident.name}: {reason}")
     turn.announce(
         "error", "isolated", node.spec.node,
         f"GPU {worker.slot} isolated: {reason};"
@@ -168,36 +164,22 @@ def isolate_gpu(turn: Turn, worker: Worker, incident: Incident, reason: str) -> 
 
 def explain_isolation(node: NodeState, evidence: Evidence) -> None:
     """The hardware of an isolated node is known to be broken: that is why, from now on."""
-    node.service.isolated = f"isolated: {evidence.summary}"
+    node.service.isolate(f"isolated: {evidence.summary}")
 
 
 def count_fault(turn: Turn, node: NodeState, status: Status, worker: Worker | None) -> None:
     """Count a fault against the node; old ones stop to count."""
     longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
-    faults = [each for each in node.service.faults if turn.at - each.at <= longest_s]
-    node.service.faults = [*faults, Occurrence(turn.at, status, worker)]
-
-
-def release(node: NodeState) -> None:
-    """The node goes back into service; its old faults do not isolate it again at once."""
-    node.service.isolated = ""
-    node.service.faults.clear()
-
-
-def release_gpu(node: NodeState, slot: int) -> None:
-    """One GPU goes back into service; its old faults do not isolate it again at once."""
-    node.service.isolated_gpus.pop(slot, None)
-    worker = Worker(node.spec.node, slot)
-    node.service.faults = [each for each in node.service.faults if each.worker != worker]
+    node.service.count(Occurrence(turn.at, status, worker), turn.at - longest_s)
 
 
 def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> None:
     victims = withdraw(turn, outage)
     _absorb(turn, incident, victims)
-    cover(incident, victims)
+    incident.cover(victims)
     for task in victims:
         strand(turn, task, outage, incident)
-    turn.plan_requests.append(
+    turn.ask_for_plan(
         PlanRequest(
             trigger=incident.name,
             seen=f"{outage.name} is isolated: {reason}",
@@ -211,14 +193,14 @@ def exonerate(turn: Turn, task: TaskState, suspects: Sequence[NodeId | Worker]) 
     for subject in suspects:
         name, node = node_of(subject), turn.state.nodes[node_of(subject)]
         if isinstance(subject, Worker):
-            release_gpu(node, subject.slot)
+            node.service.release_gpu(subject)
             what, elsewhere = f"GPU {subject.slot} of {name}", "elsewhere"
         else:
-            release(node)
+            node.service.release()
             what, elsewhere = str(name), "on another node"
         turn.announce(
             "info", "uncordon", name,
             f"{what} is back in service: the fault of {task.spec.task} came back {elsewhere}",
         )  # fmt: skip
-        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{what} is back in service"))
-    clear_of_blame(task, suspects)
+        turn.ask_for_plan(PlanRequest(trigger=name, seen=f"{what} is back in service"))
+    task.faults.clear_of_blame(suspects)

@@ -1,16 +1,15 @@
-"""The fault of an incident: named, announced to operators, and counted against its node.
+"""The fault of an incident: named, announced to operators, and counted against its node."""
 
-The one writer of ``Cause``, and of the link from a drill to its incident.
-"""
+from dataclasses import replace
 
-from controller.core.incidents.incident_log import cover_nothing, hand_to_operator, open_incident
+from controller.core.incidents.incident_log import open_incident
 from controller.core.incidents.isolation import count_fault
 from controller.core.rules.actions import Cure, FaultCase, Handling, choose
 from controller.core.rules.diagnosis import Diagnosis, diagnose
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.cluster import ClusterState
-from controller.core.state.incident import Incident
+from controller.core.state.incident import Cause, Incident
 from controller.core.state.node import NodeState
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -21,39 +20,42 @@ from profiles.faults.status import Severity
 
 def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
     """Write the diagnosis into the incident and announce it."""
-    root, action, cause = diagnosis.root, handling.action, incident.cause
-    cause.status, cause.severity = diagnosis.status, diagnosis.severity
-    if action == "reconfigure":
-        cause.severity = Severity.SEV1
-    cause.method, cause.reason = diagnosis.method, diagnosis.reason
-    if handling.why:
-        cause.reason += f"; {handling.why}"
+    root, action = diagnosis.root, handling.action
+    reason = "; ".join(filter(None, (diagnosis.reason, handling.why)))
     if root.node is not None:
         found = turn.state.nodes[root.node].findings.present.values()
-        others = [one for one in found if one.first_line not in cause.reason]
-        cause.reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
-    cause.node, cause.global_rank = root.node, root.global_rank
-    cause.nodes = (root.node,) if root.node is not None else ()
+        others = [one for one in found if one.first_line not in reason]
+        reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
     seen_at = incident.detected_at if incident.reopened_at is None else incident.reopened_at
-    cause.fault_at = min(root.observed_at, seen_at)
-    cause.action = action
-    cause.decided_at = turn.at
-    cause.is_drill = is_staged(turn, incident, root.node)
+    cause = Cause(
+        fault_at=min(root.observed_at, seen_at),
+        node=root.node,
+        global_rank=root.global_rank,
+        status=diagnosis.status,
+        severity=Severity.SEV1 if action == "reconfigure" else diagnosis.severity,
+        method=diagnosis.method,
+        action=action,
+        reason=reason,
+        nodes=(root.node,) if root.node is not None else (),
+        decided_at=turn.at,
+        is_drill=is_staged(turn, incident, root.node),
+    )
+    incident.name_cause(cause)
     where = f" on {root.node}" if root.node else ""
     turn.announce(
         "error", "incident", incident.name,
-        f"{incident.cause.severity} {diagnosis.status}{where}: {incident.cause.reason}; action: {action}",
-        status=str(diagnosis.status), severity=str(incident.cause.severity), task=incident.task,
+        f"{cause.severity} {cause.status}{where}: {reason}; action: {action}",
+        status=str(cause.status), severity=str(cause.severity), task=incident.task,
         node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
-        fault_at=incident.cause.fault_at, detected_at=incident.detected_at, log=root.log,
+        fault_at=cause.fault_at, detected_at=incident.detected_at, log=root.log,
     )  # fmt: skip
 
 
 def name_further_node(turn: Turn, incident: Incident, name: NodeId, reason: str) -> None:
     """A further node was lost together with the incident's node."""
-    cause = incident.cause
-    cause.nodes = (*cause.nodes, name)
-    cause.reason += f"; {name}: {reason}"
+    known = incident.cause
+    cause = replace(known, nodes=(*known.nodes, name), reason=f"{known.reason}; {name}: {reason}")
+    incident.name_cause(cause)
     turn.announce(
         "error", "incident", incident.name,
         f"{cause.severity} {cause.status} on {', '.join(cause.nodes)}: {cause.reason};"
@@ -70,11 +72,11 @@ def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     It covers no generation, so evidence of another fault is not taken for a part of it.
     """
     incident = open_incident(turn, task, evidence)
-    cover_nothing(incident)
+    incident.cover_nothing()
     diagnosis = diagnose([evidence])
     assert diagnosis is not None, "what is handed over is conclusive"
     name_fault(turn, incident, diagnosis, Handling("none"))
-    hand_to_operator(incident)
+    incident.hand_to_operator()
 
 
 def handle(
@@ -123,7 +125,7 @@ def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
         is_near = 0 <= incident.detected_at - drill.at <= turn.policy.drill_window_s
         is_there = drill.node == node or (drill.task is not None and drill.task in incident.covers)
         if not drill.incident and is_near and is_there:
-            drill.incident = incident.name
+            drill.explain(incident.name)
             return True
     return False
 
@@ -132,7 +134,7 @@ def spend_drills(turn: Turn, incident: Incident, node: NodeId) -> None:
     """Let an incident explain the drills on ``node`` too: it has taken over their evidence."""
     for drill in turn.state.drills.staged:
         if drill.node == node and 0 <= turn.at - drill.at <= turn.policy.drill_window_s:
-            drill.incident = drill.incident or incident.name
+            drill.explain(incident.name)
 
 
 def _is_last(state: ClusterState, name: NodeId) -> bool:

@@ -9,7 +9,7 @@ the network are counted: training that continues is left alone until they come t
 faults of a node within ``Policy.network_merge_s`` count as one, whether a probe or a rank noticed
 them. Every other finding explains faults of ranks on the node, or is announced. A finding within
 ``Policy.correlation_s`` of an incident on its node is part of that incident, open or closed. It
-makes the incident worse if it names hardware. The one writer of ``Findings``.
+makes the incident worse if it names hardware.
 """
 
 from typing import Final
@@ -17,11 +17,10 @@ from typing import Final
 from controller.core.events import Observed
 from controller.core.incidents.cures import note_broken_hardware, take_hardware
 from controller.core.incidents.evidence_intake import (
-    leave_unclaimed,
     network_fault_of,
     recent_incident_on,
 )
-from controller.core.incidents.incident_log import act, attach, decide, open_incident
+from controller.core.incidents.incident_log import attach, open_incident
 from controller.core.incidents.isolation import isolate
 from controller.core.incidents.naming import handle, name_fault, spend_drills
 from controller.core.rules.actions import Handling
@@ -35,7 +34,6 @@ from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
 from profiles.faults.status_table import default_statuses_by_sign, named
 
-_MAX_MESSAGES: Final = 50
 _MESSAGE_WINDOW_S: Final = 300.0
 """How long words of a node are read together with newer ones."""
 
@@ -48,7 +46,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     node = turn.state.nodes[event.node]
     key = (finding.sign, finding.subject)
     found_at = node.findings.found_at.get(key, turn.at)
-    was_open = keep_finding(turn, node, finding)
+    was_open = node.findings.keep(finding, turn.at)
     status = _status(turn, node, finding, was_open=was_open)
     announce_finding(turn, node, finding, status)
     if not status.is_fault:
@@ -76,32 +74,7 @@ def take_finding(turn: Turn, event: Observed, finding: NodeFinding) -> None:
     elif known is not None:
         attach(turn, known, evidence)
     else:
-        leave_unclaimed(node, evidence)
-
-
-def keep_finding(turn: Turn, node: NodeState, finding: NodeFinding) -> bool:
-    """Keep a finding until it is over; return whether it was known before."""
-    key, findings = (finding.sign, finding.subject), node.findings
-    was_open = key in findings.present
-    if finding.is_over:
-        findings.present.pop(key, None)
-        findings.found_at.pop(key, None)
-    elif not finding.is_event and finding.sign != "message":
-        findings.present[key] = finding
-        findings.found_at.setdefault(key, turn.at)
-    return was_open
-
-
-def forget_findings_of_agent(node: NodeState) -> None:
-    """A new agent begins: it does not say that what its predecessor found is over."""
-    findings = node.findings
-    findings.present = {key: one for key, one in findings.present.items() if one.probe == "clock"}
-    findings.found_at = {k: at for k, at in findings.found_at.items() if k in findings.present}
-
-
-def forget_messages(node: NodeState) -> None:
-    """The node goes back into service: what its kernel said before explains no new fault."""
-    node.findings.messages.clear()
+        node.unclaimed.keep(evidence)
 
 
 def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool) -> Status:
@@ -119,8 +92,7 @@ def _status(turn: Turn, node: NodeState, finding: NodeFinding, *, was_open: bool
 
 def _status_of_words(turn: Turn, node: NodeState, text: str) -> Status:
     """Return what the newest words of a node mean, alone or with those before."""
-    before = [each for each in node.findings.messages if turn.at - each.at <= _MESSAGE_WINDOW_S]
-    node.findings.messages = [*before, Message(turn.at, text)][-_MAX_MESSAGES:]
+    before = node.findings.hear(Message(turn.at, text), turn.at - _MESSAGE_WINDOW_S)
     alone = classify_excerpt(text).status
     if alone.is_fault or not before:
         return alone
@@ -174,9 +146,9 @@ def _take_network_fault(
         if known is not None:
             incident = open_incident(turn, None, evidence)
         name_fault(turn, incident, diagnosis, handling)
-        decide(incident)
+        incident.decide()
         isolate(turn, node, incident, handling.why)
     elif known is None:
         name_fault(turn, incident, diagnosis, Handling("none", "training continues"))
-        act(turn, incident)
-        leave_unclaimed(node, evidence)
+        incident.act(turn.at)
+        node.unclaimed.keep(evidence)

@@ -3,12 +3,11 @@
 An incident is resolved when every task that the fault hit commits iterations again, in a newer
 generation and at its target. Continuing with less is no cure yet. An iteration that is back within
 its band (``controller.core.rules.pace``) verifies the cure. A task that stays slower than before is
-announced after ``Policy.verify_iterations``. The one writer of ``Recovery``.
+announced after ``Policy.verify_iterations``.
 """
 
 from typing import Final
 
-from controller.core.incidents.incident_log import close, hold, reopen
 from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.next_generation import ResumeDecision
 from controller.core.state.incident import Incident
@@ -23,9 +22,11 @@ def note_resume(turn: Turn, task: TaskState, decision: ResumeDecision) -> None:
     """The parked generation is followed by another one: write into its incidents how."""
     for incident in turn.state.incidents.open():
         if incident.covers.get(task.spec.task) == task.generation:
-            incident.recovery.resume = decision.reason
-            incident.recovery.recomputed_micro_batches += decision.resume.num_recomputed
-            incident.recovery.saved_micro_batches += decision.resume.num_saved
+            incident.recovery.note_resume(
+                decision.reason,
+                num_recomputed=decision.resume.num_recomputed,
+                num_saved=decision.resume.num_saved,
+            )
 
 
 def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: int) -> None:
@@ -40,9 +41,9 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
         and incident.covers.get(task.spec.task, task.generation) < task.generation
     ]
     for incident in ours:
-        incident.recovery.state_source = source
+        incident.recovery.note_source(source)
     if ours:
-        ours[-1].recovery.recomputed_micro_batches += num_lost * task.spec.num_micro_batches
+        ours[-1].recovery.count_recomputed(num_lost * task.spec.num_micro_batches)
 
 
 def close_cured_incidents(turn: Turn) -> None:
@@ -59,7 +60,7 @@ def close_cured_incidents(turn: Turn) -> None:
             cured = ", ".join(_words(turn.policy, task) for task in tasks)
             _resolve(turn, incident, cured or "no task is affected")
         elif any(task.lifecycle.phase is TaskPhase.HELD for task in tasks):
-            hold(incident)
+            incident.hold()
 
 
 def end_handed_over(turn: Turn, task: TaskState, text: str) -> None:
@@ -113,20 +114,14 @@ def _note_recovery(turn: Turn, incident: Incident) -> None:
         covers = incident.covers.items()
         # When a command without iterations trains again is seen by nobody: no time is measured.
         if any(_is_mute(turn.state.tasks[name]) for name, _ in covers):
-            incident.recovery.is_unseen = True
+            incident.recovery.note_unseen()
             return
         if all(_trains_again(turn.state.tasks[name], generation) for name, generation in covers):
-            incident.recovery.recovery_s = turn.at - incident.cause.fault_at
-
-
-def reopen_cured(turn: Turn, incident: Incident) -> None:
-    """A cured fault was a part of one that shows only now: its recovery is still to come."""
-    reopen(turn, incident)
-    incident.recovery.recovery_s = None
+            incident.recovery.note_recovered(turn.at - incident.cause.fault_at)
 
 
 def _resolve(turn: Turn, incident: Incident, text: str) -> None:
-    close(turn, incident)
+    turn.state.incidents.close(incident, turn.at)
     took_s = turn.at - incident.cause.fault_at
     is_mute = any(_is_mute(turn.state.tasks[name]) for name in incident.covers)
     turn.announce(

@@ -9,10 +9,6 @@ checkpoints.
 
 from typing import Final
 
-from controller.core.lifecycle.fault_history import forget_cures
-from controller.core.lifecycle.phase_changes import begin_training
-from controller.core.lifecycle.progress import note_life
-from controller.core.lifecycle.transition_times import drop_transition
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -36,10 +32,10 @@ def take_life(turn: Turn, task: TaskState) -> None:
             watch_command(turn, task)
             return
         text = f"its {len(task.ranks)} processes live; it has printed no iteration"
-        begin_training(task, text)
-        note_life(task)
+        task.lifecycle.begin_training(text)
+        task.progress.note_life(task.generation)
         turn.announce("good", "running", task.spec.task, text)
-        drop_transition(task)
+        task.transitions.drop()
         turn.set_timer(CommandLives(task.spec.task, task.generation), turn.policy.command_proof_s)
     elif task.lifecycle.phase is TaskPhase.RUNNING:
-        forget_cures(task)
+        task.faults.forget_cures()

@@ -14,14 +14,14 @@ such way. So the controller sends the peers the list of parked ranks from time t
 from typing import Final
 
 from controller.core.instructions import HaltRanks
-from controller.core.lifecycle.phase_changes import begin_parking
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
+from controller.core.state.task_records import Parking
 from controller.core.state.turn import Turn
 from controller.core.timers import CapacityOverdue, HaltOverdue, ReplicaPeersOverdue
-from nodeagent.protocol.ids import Generation, NodeId
+from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.orders import HaltOrder
 
 _MATES_LIMIT: Final = 0.3
@@ -40,22 +40,15 @@ def halt(
     broken = _broken_ranks(task)
     parking = task.lifecycle.parking
     if parking is None:
-        begin_parking(
-            turn,
-            task,
-            broken=broken,
-            at_boundary=at_boundary,
-            completes_copies=completes_copies,
-            note=note,
-        )
+        parking = Parking(turn.at, at_boundary, broken, completes_copies)
+        task.lifecycle.begin_parking(parking, note)
         _set_limits(turn, task)
     else:
         is_hastened = parking.at_boundary and not at_boundary
         if parking.broken == broken and not is_hastened:
             return
-        parking.broken = broken
+        parking.spread(broken, at_boundary=at_boundary)
         if is_hastened:
-            parking.at_boundary = False
             _set_limits(turn, task)
     _send_halt(turn, task, _reachable_nodes(turn, task))
 
@@ -92,7 +85,7 @@ def wake_replica_peers(turn: Turn, task: TaskState) -> None:
         if rank.position is not None and task.layout.dp_rank(number) in waiting
     }
     if left_them - task.lifecycle.parking.left:
-        task.lifecycle.parking.left |= left_them
+        task.lifecycle.parking.leave(left_them)
         _send_halt(turn, task, _reachable_nodes(turn, task))
     if task.lifecycle.parking.parked_at is None:
         _set_mates_limit(turn, task)
@@ -125,51 +118,13 @@ def checkpoint_limit_s(policy: Policy, task: TaskState) -> float:
     )
 
 
-def note_halt_answer(task: TaskState, node: NodeId) -> None:
-    """The node has said something that it says only while it lives."""
-    if task.lifecycle.parking:
-        task.lifecycle.parking.answered_nodes.add(node)
-
-
-def note_loss(task: TaskState, node: NodeId) -> None:
-    """A rank is gone: its node may be dying too, until its agent answers."""
-    if task.lifecycle.parking:
-        task.lifecycle.parking.answered_nodes.discard(node)
-
-
-def settle_doubts(task: TaskState, generation: Generation | None) -> None:
-    """Time enough has passed for messages from the nodes that lost a rank of ``generation``."""
-    if task.lifecycle.parking and generation == task.generation:
-        task.lifecycle.parking.is_settled = True
-
-
-def note_parked(turn: Turn, task: TaskState) -> None:
-    """All ranks have reported their positions: what follows is no part of parking."""
-    parking = task.lifecycle.parking
-    if parking and parking.parked_at is None:
-        parking.parked_at = turn.at
-
-
 def await_capacity(turn: Turn, task: TaskState) -> None:
     """Wait for workers of other tasks, for a limited time."""
     parking = task.lifecycle.parking
     if parking and not parking.waits_for_capacity:
-        parking.waits_for_capacity = True
+        parking.await_capacity()
         timer = CapacityOverdue(task.spec.task, task.generation)
         turn.set_timer(timer, turn.policy.capacity_limit_s)
-
-
-def lose_patience(task: TaskState) -> None:
-    """The time to wait for workers of other tasks is over."""
-    if task.lifecycle.parking:
-        task.lifecycle.parking.is_impatient = True
-
-
-def restart_parking_clock(turn: Turn, task: TaskState) -> None:
-    """A new controller begins: the time in which none was there is no part of parking."""
-    parking = task.lifecycle.parking
-    if parking:
-        parking.since, parking.parked_at = turn.at, None
 
 
 def awaited_ranks(turn: Turn, task: TaskState) -> list[int]:

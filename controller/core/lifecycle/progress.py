@@ -1,7 +1,5 @@
 """How far tasks are: committed iterations, how fast, and with which loss.
 
-The one writer of ``RunProgress``.
-
 An iteration is new once; after a restore from an older state it is run again, and its loss must be
 the one that was recorded first. An iteration whose commit nobody could report any more (the
 reporting rank died) is known from the result of its vote, which its peers hold.
@@ -9,16 +7,11 @@ reporting rank died) is known from the result of its vote, which its peers hold.
 
 from typing import Final
 
-from controller.core.lifecycle.fault_history import forget_cures
-from controller.core.lifecycle.phase_changes import begin_training
-from controller.core.lifecycle.rank_records import note_iteration
-from controller.core.lifecycle.transition_times import finish_transition
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
-from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
-from nodeagent.protocol.observations import CheckpointSaved, IterationCommitted, ProgressUnread
-from nodeagent.protocol.regroup import StateSource, VoteResult
+from nodeagent.protocol.observations import IterationCommitted, ProgressUnread
+from nodeagent.protocol.regroup import VoteResult
 
 LOSS_TOLERANCE: Final = 1e-4
 """Largest relative difference of a loss that was run again, also on other workers (float32)."""
@@ -26,16 +19,11 @@ LOSS_TOLERANCE: Final = 1e-4
 _TOLERANCE_OF_OTHER_MODEL: Final = 1e-2
 """The same with another tp or pp, where masks of dropout are other ones, and sums in bfloat16."""
 
-_SMOOTHING: Final = 0.3
-"""Weight of the newest iteration in the moving averages."""
-
 
 def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
     """Take in that an iteration is committed by its vote, unless it was reported before."""
-    task.progress.state_iteration = max(task.progress.state_iteration, vote.iteration)
-    if vote.iteration <= task.progress.iteration:
+    if not task.progress.note_vote(vote.iteration):
         return
-    task.progress.voted_iteration = vote.iteration
     _note_new(task, vote.iteration, vote.loss)
     turn.announce(
         "trace", "iteration", task.spec.task,
@@ -45,52 +33,33 @@ def take_vote(turn: Turn, task: TaskState, vote: VoteResult) -> None:
     )  # fmt: skip
 
 
-def note_life(task: TaskState) -> None:
-    """The present generation trains, as far as its program shows."""
-    task.progress.trained_in = task.generation
-
-
 def _note_new(task: TaskState, iteration: int, loss: float | None) -> None:
-    note_life(task)
-    task.progress.iteration = iteration
-    if loss is not None:
-        task.progress.losses[iteration] = loss
-    forget_cures(task)
-
-
-def is_reporter(task: TaskState, commit: IterationCommitted) -> bool:
-    """Return whether the rank's iterations count: every rank of a command may print the same."""
-    if task.progress.reporter is None:
-        task.progress.reporter = commit.global_rank
-    return task.progress.reporter == commit.global_rank
+    task.progress.note_life(task.generation)
+    task.progress.note_new(iteration, loss)
+    task.faults.forget_cures()
 
 
 def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
     """Take in an iteration that the present generation has committed."""
     progress = task.progress
-    is_known = commit.iteration == progress.voted_iteration
-    progress.voted_iteration = None
-    note_life(task)
+    is_known = progress.take_voted(commit.iteration)
+    progress.note_life(task.generation)
     if not is_known:
         _note_commit(turn, task, commit)
-    progress.state_iteration = commit.iteration
-    progress.num_memory_uses = 0
+    progress.note_commit(commit.iteration, turn.at)
     _measure_speed(task, commit)
-    progress.committed_at = turn.at
-    note_advance(turn, task, commit.iteration)
-    note_iteration(task, commit)
+    task.note_advance(turn.at, commit.iteration)
+    task.ranks[commit.global_rank].note_iteration(commit.iteration)
     if task.lifecycle.phase is TaskPhase.STARTING:
-        begin_training(task)
+        task.lifecycle.begin_training()
         turn.announce("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")
-        finish_transition(turn, task)
+        _finish_transition(turn, task)
 
 
 def take_unread(turn: Turn, task: TaskState, unread: ProgressUnread) -> None:
     """Announce once that a command's lines look like iterations, and how to have them read."""
-    progress = task.progress
-    if progress.is_unread_told or progress.iteration > 0:
+    if not task.progress.tell_unread():
         return
-    progress.is_unread_told = True
     turn.announce(
         "warning", "progress_unread", task.spec.task,
         f"its lines look like iterations, but no pattern reads them: {unread.line!r}."
@@ -99,51 +68,32 @@ def take_unread(turn: Turn, task: TaskState, unread: ProgressUnread) -> None:
     )  # fmt: skip
 
 
-def begin_progress(task: TaskState, target: Target) -> None:
-    """A generation begins at ``target``: with more replicas an iteration takes less time."""
-    layout, progress = task.layout, task.progress
-    progress.tokens_per_s = progress.committed_at = progress.reporter = None
-    if layout is None or (layout.tp, layout.pp) != (target.layout.tp, target.layout.pp):
-        progress.mean_iteration_s = None
-        progress.redivided_after = progress.iteration
-    elif progress.mean_iteration_s is not None:
-        progress.mean_iteration_s *= layout.dp / target.layout.dp
-
-
-def note_advance(turn: Turn, task: TaskState, iteration: int) -> None:
-    """A rank has finished ``iteration``: the task has advanced if no other rank had."""
-    if iteration > task.newest_iteration:
-        task.progress.advanced_at = turn.at
-
-
-def note_checkpoint(task: TaskState, saved: CheckpointSaved) -> None:
-    """A checkpoint is complete on disk."""
-    progress = task.progress
-    progress.checkpoint_iteration = max(progress.checkpoint_iteration, saved.iteration)
-    progress.checkpoint_s = max(progress.checkpoint_s, saved.duration_s)
-
-
-def note_memory_use(task: TaskState) -> None:
-    """A generation takes state from in-memory checkpoints."""
-    task.progress.num_memory_uses += 1
-
-
-def resume_from(task: TaskState, iteration: int, source: StateSource) -> int:
-    """All ranks have the state of ``iteration``; return how many iterations are run again."""
-    progress = task.progress
-    num_lost = max(0, progress.state_iteration - iteration)
-    progress.state_iteration = iteration
-    if source in {"disk", "seed"}:
-        # Newer checkpoints were damaged, or did not hold what they promised.
-        progress.checkpoint_iteration = iteration
-    return num_lost
+def _finish_transition(turn: Turn, task: TaskState) -> None:
+    """The task trains again: announce what the transition took."""
+    current = task.transitions.current
+    if current is not None and task.spec.is_command:
+        # A command reports neither when its ranks met nor when they had loaded: the first
+        # iteration holds both.
+        task.transitions.note_states(current.decided_at, form_s=0.0, state_s=0.0)
+    transition = task.transitions.finish(turn.at)
+    if transition is None:
+        return
+    took_s, predicted_s = transition.total_actual_s, transition.total_predicted_s
+    steps = ", ".join(f"{step} {seconds:.2f}" for step, seconds in transition.actual_s.items())
+    turn.announce(
+        "info", "transition", task.spec.task,
+        f"{transition.kind} in {took_s:.2f} s (predicted {predicted_s:.2f} s): {steps}",
+        transition=transition.kind, generation=task.generation, took_s=took_s,
+        predicted_s=predicted_s,
+        **{f"{step.replace(' ', '_')}_s": seconds for step, seconds in transition.actual_s.items()},
+    )  # fmt: skip
 
 
 def _note_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None:
     is_rerun = commit.iteration <= task.progress.iteration
     deviation = None
     if is_rerun:
-        task.progress.num_rerun_iterations += 1
+        task.progress.count_rerun()
         # A command promises nothing about losses that are run again.
         recorded = None if task.spec.is_command else task.progress.losses.get(commit.iteration)
         deviation = _deviation(commit.loss, recorded)
@@ -183,10 +133,4 @@ def _measure_speed(task: TaskState, commit: IterationCommitted) -> None:
         return  # the first one after a regroup holds the recovery
     is_known = commit.num_tokens > 0 and commit.duration_s > 0
     rate = commit.num_tokens / commit.duration_s if is_known else None
-    if progress.mean_iteration_s is None:
-        progress.mean_iteration_s, progress.tokens_per_s = commit.duration_s, rate
-        return
-    progress.mean_iteration_s += _SMOOTHING * (commit.duration_s - progress.mean_iteration_s)
-    if rate is not None:
-        known = rate if progress.tokens_per_s is None else progress.tokens_per_s
-        progress.tokens_per_s = known + _SMOOTHING * (rate - known)
+    progress.add_speed(commit.duration_s, rate)

@@ -8,18 +8,12 @@ all needed processes wait, or have had time enough, the task is parked at the en
 They are then taken over like parked survivors that have no state.
 
 They are called by numbers of the generation that trains, beyond those of its ranks. One that fails
-costs nothing: its rank gets a new process when the generation begins. The one writer of ``Spares``.
+costs nothing: its rank gets a new process when the generation begins.
 """
 
 from collections.abc import Collection
 
 from controller.core.instructions import PrepareSpares, StopRanks
-from controller.core.lifecycle.leaving_ranks import begin_leaving, note_end
-from controller.core.lifecycle.rank_records import (
-    note_broken,
-    note_spare_gone,
-    note_spare_observed,
-)
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.replicas import ModelPart, part_of
 from controller.core.state.phases import NodeCondition
@@ -68,11 +62,10 @@ def _begin(turn: Turn, task: TaskState, target: Target, places: list[int]) -> No
         spares.next_number + offset: (target.placement[place], place)
         for offset, place in enumerate(places)
     }
-    spares.next_number += len(added)
-    spares.target, spares.is_over = target, False
-    for number, (worker, place) in added.items():
-        spares.ranks[number] = RankState(worker)
-        spares.parts[number] = part_of(target.layout, place)
+    parts = {
+        number: (worker, part_of(target.layout, place)) for number, (worker, place) in added.items()
+    }
+    spares.prepare(target, parts)
     turn.emit(
         PrepareSpares(
             turn.cause, task.spec.task, task.generation, target.layout, added,
@@ -137,12 +130,12 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
     rank = task.spares.ranks.get(observation.global_rank)
     if rank is None:
         if isinstance(observation, RankExited | LaunchFailed):
-            note_end(task, observation)
+            task.leaving.note_end(observation.generation, observation.global_rank)
         return
-    note_spare_observed(rank, observation)
+    rank.observe_as_spare(observation)
     match observation:
         case RankRaised():
-            note_broken(rank)
+            rank.note_broken()
             _announce_failure(turn, task, observation.message)
         case LaunchFailed():
             lose_spare(turn, task, observation.global_rank, observation.reason)
@@ -154,7 +147,7 @@ def observe_spare(turn: Turn, task: TaskState, observation: RankObservation) -> 
 
 def lose_spare(turn: Turn, task: TaskState, number: int, reason: str) -> None:
     """A process that waits, or prepares, is gone."""
-    note_spare_gone(task.spares.ranks[number])
+    task.spares.ranks[number].note_gone()
     _announce_failure(turn, task, reason)
 
 
@@ -172,11 +165,6 @@ def _announce_failure(turn: Turn, task: TaskState, reason: str) -> None:
     )  # fmt: skip
 
 
-def end_wait_for_spares(task: TaskState) -> None:
-    """The time to prepare is over: spares that are not ready are started with the generation."""
-    task.spares.is_over = True
-
-
 def drop_useless_spares(turn: Turn) -> None:
     """End spares that can't have a part any more where their task is to be."""
     for task in turn.state.tasks.values():
@@ -188,12 +176,11 @@ def drop_useless_spares(turn: Turn) -> None:
             for number, rank in spares.ranks.items()
             if not _is_of_use(turn, task, rank, spares.parts[number])
         }
-        for number in useless:
-            del spares.ranks[number], spares.parts[number]
-        if not spares.ranks and spares.target != task.assignment.target:
-            spares.target, spares.is_over = None, False
+        spares.drop(useless, task.assignment.target)
         living = {number: rank for number, rank in useless.items() if rank.is_alive}
-        begin_leaving(task, {number: rank.worker for number, rank in living.items()})
+        task.leaving.begin(
+            task.generation, {number: rank.worker for number, rank in living.items()}
+        )
         for node in sorted({rank.worker.node for rank in living.values()}):
             if turn.state.nodes[node].contact.condition is NodeCondition.HEALTHY:
                 numbers = tuple(n for n, rank in living.items() if rank.worker.node == node)

@@ -1,4 +1,4 @@
-"""Start and stop of a task's ranks, level-based. The one writer of ``Stopping``.
+"""Start and stop of a task's ranks, level-based.
 
 The wanted state of each task is compared with its present state, so no module has to remember to
 start it. A waiting task starts once it has a target, all workers of the target are free, and their
@@ -9,17 +9,9 @@ its node was lost, or the agent carried the stop out and no longer lists it.
 from collections.abc import Iterable
 
 from controller.core.instructions import DropRendezvous, StopRanks
-from controller.core.lifecycle.assignments import lose_target
 from controller.core.lifecycle.generation_start import begin_generation
-from controller.core.lifecycle.parking import boundary_limit_s, checkpoint_limit_s, note_loss
-from controller.core.lifecycle.phase_changes import (
-    begin_stopping,
-    end_stopping,
-    finish,
-    note_obstacle,
-    rest,
-)
-from controller.core.lifecycle.rank_records import note_gone
+from controller.core.lifecycle.obstacles import note_obstacle
+from controller.core.lifecycle.parking import boundary_limit_s, checkpoint_limit_s
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
@@ -62,17 +54,16 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
     Of a task without ranks only the intent changes.
     """
     stopping = task.stopping
-    stopping.intent = intent
+    stopping.intend(intent)
     if task.can_regroup:
-        begin_stopping(task, note)
-        stopping.since = turn.at
+        task.lifecycle.begin_stopping(note)
+        stopping.restart_clock(turn.at)
     elif task.lifecycle.phase is not TaskPhase.STOPPING:
-        rest(task)
+        task.lifecycle.rest(task.stopping.intent)
         return
     elif is_graceful or not stopping.is_graceful:
         return
-    stopping.is_graceful = is_graceful
-    stopping.stopped_nodes = set()
+    stopping.begin(is_graceful=is_graceful)
     if not is_graceful:
         turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     send_stop(turn, task, task.nodes)
@@ -103,12 +94,7 @@ def send_stop(turn: Turn, task: TaskState, nodes: Iterable[NodeId]) -> None:
 def note_stop(task: TaskState, node: NodeId) -> None:
     """A node has carried the stop out: ranks that it does not list from now on are gone."""
     if task.lifecycle.phase is TaskPhase.STOPPING and not task.stopping.is_graceful:
-        task.stopping.stopped_nodes.add(node)
-
-
-def restart_stop_clock(turn: Turn, task: TaskState) -> None:
-    """A new controller begins: the time in which none was there is no part of a stop."""
-    task.stopping.since = turn.at
+        task.stopping.note_stopped(node)
 
 
 def finish_stop(turn: Turn, task: TaskState) -> None:
@@ -116,21 +102,22 @@ def finish_stop(turn: Turn, task: TaskState) -> None:
     if task.lifecycle.phase is not TaskPhase.STOPPING or task.living_ranks:
         return
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
-    task.stopping.took_s = turn.at - task.stopping.since
-    end_stopping(task)
-    rest(task)
+    task.stopping.end(turn.at)
+    task.lifecycle.end_stopping()
+    task.lifecycle.rest(task.stopping.intent)
 
 
 def lose_rank(turn: Turn, task: TaskState, global_rank: int) -> None:
     """Note that a rank has no process any more, and finish what waited for that."""
     rank = task.ranks[global_rank]
-    note_gone(rank)
-    note_loss(task, rank.worker.node)
+    rank.note_gone()
+    if task.lifecycle.parking:
+        task.lifecycle.parking.note_loss(rank.worker.node)
     finish_stop(turn, task)
     if task.can_regroup and all(
         r.done == "finished" and not r.is_alive for r in task.ranks.values()
     ):
-        finish(task)
-        lose_target(task)
+        task.lifecycle.finish()
+        task.assignment.lose_target()
         text = f"has finished {task.progress.iteration} iterations"
         turn.announce("good", "finished", task.spec.task, text)

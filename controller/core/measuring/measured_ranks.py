@@ -10,7 +10,7 @@ from controller.core.instructions import DropRendezvous, StopRanks
 from controller.core.monitoring.refinement import is_plausible
 from controller.core.rules.evidence import Evidence, evidence_of
 from controller.core.specs import TaskSpec
-from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun
+from controller.core.state.measurement import MeasuredRun
 from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import Turn
 from controller.core.timers import MeasurementOverdue
@@ -35,12 +35,12 @@ def observe_run(turn: Turn, event: Observed, observation: RankObservation) -> No
         case IterationCommitted():
             _take_commit(turn, run, observation, event.observed_at)
         case RankExited() if observation.is_expected:
-            run.living.pop(observation.global_rank, None)
+            run.lose(observation.global_rank)
         case RankExited() | LaunchFailed():
-            run.living.pop(observation.global_rank, None)
-            _fail(run, _evidence(turn, event, observation))
+            run.lose(observation.global_rank)
+            run.fail(_evidence(turn, event, observation))
         case RankRaised():
-            _fail(run, _evidence(turn, event, observation))
+            run.fail(_evidence(turn, event, observation))
         case _:
             pass  # it starts, forms and ends like any other
 
@@ -51,14 +51,14 @@ def note_run_failure(
     """A node refused to start its ranks."""
     run = _run_of(turn, task, generation)
     if run is not None:
-        _fail(run, Evidence("launch", turn.at, turn.at, node, task, None, f"{node}: {error}"))
+        run.fail(Evidence("launch", turn.at, turn.at, node, task, None, f"{node}: {error}"))
 
 
 def note_run_stop(turn: Turn, task: TaskId, generation: Generation, node: NodeId) -> None:
     """A node has ended its ranks; their exits are reported, or they are not listed any more."""
     run = _run_of(turn, task, generation)
     if run is not None:
-        run.stopped_nodes.add(node)
+        run.note_stopped(node)
 
 
 def take_overdue_run(turn: Turn, timer: MeasurementOverdue) -> None:
@@ -66,7 +66,7 @@ def take_overdue_run(turn: Turn, timer: MeasurementOverdue) -> None:
     run = _run_of(turn, timer.task, timer.generation)
     if run is not None:
         text = f"no iteration was committed within {_limit_s(turn, run):.0f} s"
-        _fail(run, Evidence("overdue", turn.at, turn.at, None, run.task, None, text))
+        run.fail(Evidence("overdue", turn.at, turn.at, None, run.task, None, text))
 
 
 def compare_run(
@@ -87,11 +87,11 @@ def compare_run(
     if not run.is_ending:
         if is_attach and run.num_commits and missing:
             text = f"rank {missing[0]} has vanished: {node} no longer lists it"
-            _fail(run, Evidence("exit", turn.at, turn.at, node, run.task, missing[0], text))
+            run.fail(Evidence("exit", turn.at, turn.at, node, run.task, missing[0], text))
         return
     if node in run.stopped_nodes:
         for number in missing:
-            del run.living[number]
+            run.lose(number)
     elif not is_attach:
         return
     if node in run.nodes:
@@ -118,30 +118,16 @@ def _evidence(
     return evidence_of(observation, node=event.node, at=turn.at, observed_at=observed_at)
 
 
-def _fail(run: MeasuredRun, evidence: Evidence) -> None:
-    """Remember why.
-
-    A cause counts more than its echoes, and nothing once the size is measured or skipped.
-    """
-    known = run.evidence
-    is_better = known is None or (evidence.is_conclusive and not known.is_conclusive)
-    if is_better and run.size.phase in {"running", "failed"}:
-        run.evidence = evidence
-
-
 def _take_commit(
     turn: Turn, run: MeasuredRun, commit: IterationCommitted, observed_at: float
 ) -> None:
-    run.reporter = commit.global_rank if run.reporter is None else run.reporter
-    if run.is_ending or commit.global_rank != run.reporter:
+    if not run.is_reported_by(commit.global_rank) or run.is_ending:
         return  # every rank of a command may print the same
-    since, run.committed_at = run.committed_at, observed_at
-    duration_s = commit.duration_s
+    since, duration_s = run.time_commit(observed_at), commit.duration_s
     if since is not None and not _spec(turn).is_command:  # a command prints the times itself
         duration_s = observed_at - since
-    run.num_commits += 1
-    if is_plausible(duration_s) and run.num_commits > NUM_WARM_UP:
-        run.durations_s.append(duration_s)
+    if is_plausible(duration_s):
+        run.add_duration(duration_s)
     expect_iteration(turn, run)
 
 
@@ -160,7 +146,8 @@ def _limit_s(turn: Turn, run: MeasuredRun) -> float:
 
 def judge_workers(turn: Turn, run: MeasuredRun) -> None:
     """Let the run fail if one of its workers is lost or out of service."""
-    run.evidence = run.evidence or _why_unfit(turn, run)
+    if run.evidence is None:
+        run.fail(_why_unfit(turn, run))
 
 
 def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
@@ -180,7 +167,7 @@ def _why_unfit(turn: Turn, run: MeasuredRun) -> Evidence | None:
 
 def end_ranks(turn: Turn, run: MeasuredRun) -> None:
     """Have all ranks of the run killed."""
-    run.is_ending = True
+    run.begin_ending()
     turn.emit(DropRendezvous(turn.cause, run.task, run.generation))
     send_stop(turn, run, run.nodes)
 
@@ -189,7 +176,7 @@ def leave_unreachable(turn: Turn, run: MeasuredRun) -> None:
     """Wait for no rank on a node out of contact."""
     for number, worker in list(run.living.items()):
         if turn.state.nodes[worker.node].contact.condition is not NodeCondition.HEALTHY:
-            del run.living[number]
+            run.lose(number)
 
 
 def send_stop(turn: Turn, run: MeasuredRun, nodes: tuple[NodeId, ...]) -> None:

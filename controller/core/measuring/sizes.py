@@ -30,7 +30,7 @@ from controller.core.specs import TaskSpec
 from controller.core.state.measurement import MeasuredRun, MeasuredSize, Measurement
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.ids import TaskId
 
 
 class Refusal(NamedTuple):
@@ -54,10 +54,7 @@ def begin_measurement(turn: Turn, event: MeasurementRequested) -> Measurement | 
     misfits = [each for each in places if isinstance(each, Unplaceable)]
     if len(misfits) == len(sizes):
         return Refusal("nothing", f"no size fits on idle workers: {misfits[0].reason}")
-    state.measurements.num_named += 1
-    name = f"M-{state.measurements.num_named}"
-    state.measurements.current = Measurement(name, event.task, event.num_iterations, sizes)
-    return state.measurements.current
+    return state.measurements.begin(event.task, event.num_iterations, sizes)
 
 
 def _why_not(turn: Turn, task: TaskState, event: MeasurementRequested) -> Refusal | None:
@@ -90,15 +87,15 @@ def cancel_measurement(turn: Turn, name: str, actor: str) -> Refusal | None:
         return Refusal("unknown", f"there is no measurement {name}")
     if measurement.ended:
         return Refusal("decided", f"{name} is over already: {measurement.ended}")
-    measurement.ended = f"cancelled by {actor}"
+    measurement.end(f"cancelled by {actor}")
     return None
 
 
 def end_of_controller(turn: Turn) -> None:
     """The controller was replaced: the operator who asked gets no answer any more."""
     measurement = turn.state.measurements.current
-    if measurement and not measurement.ended:
-        measurement.ended = "the controller was replaced"
+    if measurement:
+        measurement.end("the controller was replaced")
 
 
 def advance_measurement(turn: Turn) -> None:
@@ -107,12 +104,12 @@ def advance_measurement(turn: Turn) -> None:
     if measurement is None or measurement.is_over:
         return
     if not measurement.ended:
-        measurement.ended = _why_give_way(turn, measurement)
+        measurement.end(_why_give_way(turn, measurement))
     if measurement.run is not None and _is_left(turn, measurement, measurement.run):
         return
-    measurement.run = None
+    measurement.begin_run(None)
     if measurement.ended or not _begin_next(turn, measurement):
-        measurement.ended = measurement.ended or "all sizes are done"
+        measurement.end("all sizes are done")
         _close(turn, measurement)
 
 
@@ -141,7 +138,7 @@ def _is_left(turn: Turn, measurement: Measurement, run: MeasuredRun) -> bool:
             return True
         _end_run(turn, measurement, run)
     elif run.size.phase == "failed" and run.evidence is not None:
-        run.size.reason = run.evidence.summary  # a cause may be reported after its echo
+        run.size.explain(run.evidence.summary)  # a cause may be reported after its echo
     leave_unreachable(turn, run)
     return bool(run.living)
 
@@ -160,14 +157,15 @@ def _end_run(turn: Turn, measurement: Measurement, run: MeasuredRun) -> None:
 
 def _keep(turn: Turn, measurement: Measurement, task: TaskState, run: MeasuredRun) -> None:
     size, num = run.size, len(run.durations_s)
-    size.phase, size.iteration_s = "measured", median(run.durations_s)
+    iteration_s = median(run.durations_s)
+    size.keep(iteration_s)
     _rate(measurement, task.spec)
-    turn.emit(RecordIterations(turn.cause, measurement.task, size.layout, size.iteration_s, num))
+    turn.emit(RecordIterations(turn.cause, measurement.task, size.layout, iteration_s, num))
     turn.announce(
         "good", "measured", measurement.task,
-        f"{size.workers} worker(s), {size.layout}: {size.iteration_s:.3f} s an iteration,"
+        f"{size.workers} worker(s), {size.layout}: {iteration_s:.3f} s an iteration,"
         f" {size.flops_per_s:.3g} FLOP/s",
-        workers=size.workers, iteration_s=size.iteration_s, flops_per_s=size.flops_per_s,
+        workers=size.workers, iteration_s=iteration_s, flops_per_s=size.flops_per_s,
         iterations=num,
     )  # fmt: skip
 
@@ -177,8 +175,7 @@ def _rate(measurement: Measurement, spec: TaskSpec) -> None:
     times_s = {s.workers: s.iteration_s for s in measurement.sizes if s.iteration_s is not None}
     work = work_per_iteration(spec, times_s)
     for size in measurement.sizes:
-        if size.iteration_s is not None:
-            size.flops_per_s = work / size.iteration_s
+        size.rate(work)
 
 
 def _leave_out(
@@ -188,7 +185,7 @@ def _leave_out(
     phase: Literal["failed", "skipped"],
     reason: str,
 ) -> None:
-    size.phase, size.reason = phase, reason
+    size.leave_out(phase, reason)
     turn.announce(
         "warning", "not_measured", measurement.task, f"{size.workers} worker(s): {reason}",
         workers=size.workers,
@@ -225,15 +222,15 @@ def _begin_next(turn: Turn, measurement: Measurement) -> bool:
 def _begin_size(
     turn: Turn, measurement: Measurement, size: MeasuredSize, placement: Placement
 ) -> None:
-    turn.state.measurements.num_runs += 1
     run = MeasuredRun(
         task=TaskId(f"{measurement.task}@measure"),
-        generation=Generation(turn.state.measurements.num_runs),
+        generation=turn.state.measurements.next_generation(),
         size=size,
         placement=placement,
         living=dict(enumerate(placement)),
     )
-    size.phase, measurement.run = "running", run
+    size.begin()
+    measurement.begin_run(run)
     numbers = tuple(run.living)
     turn.emit(
         StartRanks(

@@ -19,7 +19,6 @@ from controller.core.events import (
 from controller.core.instructions import Level
 from controller.core.membership.node_membership import add_node, remove_node
 from controller.core.membership.task_arrivals import add_task, change_task, remove_task
-from controller.core.membership.wanted_plans import want_plan
 from controller.core.state.turn import Turn
 
 
@@ -47,4 +46,4 @@ def _note_policy(turn: Turn) -> None:
     level: Level = "info" if turn.state.nodes else "trace"  # every run begins with a policy
     turn.announce(level, "policy", "policy", "the policy has changed")
     if turn.state.plans.pending() is not None:
-        want_plan(turn, "policy", "the policy has changed")
+        turn.want_plan("policy", "the policy has changed")

@@ -1,14 +1,12 @@
-"""Nodes that join and leave the cluster. The one writer of ``NodeMembership``.
+"""Nodes that join and leave the cluster.
 
 A node that is to leave gets no more work: a plan moves its tasks away. It has left once no process
 of a task, and no measurement, is there.
 """
 
 from controller.core.instructions import ConnectNode, DisconnectNode, Level
-from controller.core.lifecycle.cluster_members import put_node
 from controller.core.membership.task_arrivals import has_nothing_started, place_first
-from controller.core.membership.wanted_plans import want_plan
-from controller.core.nodes.contact import await_first_contact, begin_anew, end_contact
+from controller.core.nodes.contact import begin_anew, end_contact
 from controller.core.specs import NodeSpec
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import NodeCondition
@@ -20,18 +18,19 @@ def add_node(turn: Turn, spec: NodeSpec) -> None:
     """A node joins, comes back after it was removed, or is reached in another way."""
     node = turn.state.nodes.get(spec.node)
     if node is None:
-        node = put_node(turn.state, spec)
-        await_first_contact(turn, node)
+        node = turn.state.put_node(spec)
+        node.contact.await_first(turn.at)
         text = f"belongs to the cluster from now on, with {spec.num_workers} workers"
     elif node.contact.condition is NodeCondition.REMOVED:
         begin_anew(node)
-        await_first_contact(turn, node)
+        node.contact.await_first(turn.at)
         text = f"belongs to the cluster again, with {spec.num_workers} workers"
     elif node.membership.is_leaving:
         text = "stays in the cluster"
     else:
         text = f"is reached at {spec.address} from now on"
-    node.spec, node.membership.is_leaving = spec, False
+    node.change_spec(spec)
+    node.membership.end_leaving()
     level: Level = "trace" if has_nothing_started(turn.state) else "info"
     turn.announce(level, "node_added", spec.node, text, workers=spec.num_workers)
     turn.emit(ConnectNode(turn.cause, spec.node, spec.access))
@@ -44,11 +43,11 @@ def remove_node(turn: Turn, name: NodeId) -> None:
     node = turn.state.nodes.get(name)
     if node is None or node.contact.condition is NodeCondition.REMOVED:
         return
-    node.membership.is_leaving = True
+    node.membership.begin_leaving()
     if tasks := _tasks_on(turn.state, name):
         text = f"is to leave the cluster once {', '.join(tasks)} is elsewhere"
         turn.announce("info", "node_leaving", name, text)
-        want_plan(turn, name, f"{name} is to leave the cluster")
+        turn.want_plan(name, f"{name} is to leave the cluster")
     if has_nothing_started(turn.state):
         place_first(turn)
 
@@ -57,7 +56,7 @@ def let_nodes_leave(turn: Turn) -> None:
     """Let nodes leave on which nothing runs any more, and nothing is to run."""
     for node in turn.state.nodes.values():
         if node.membership.is_leaving and not _tasks_on(turn.state, node.spec.node):
-            node.membership.is_leaving = False
+            node.membership.end_leaving()
             end_contact(node, "it was removed from the cluster")
             turn.announce("info", "node_left", node.spec.node, "has left the cluster")
             turn.emit(DisconnectNode(turn.cause, node.spec.node))

@@ -7,24 +7,13 @@ approval unless policy grants it. A task that does not fit is not refused. It wa
 
 from collections.abc import Mapping
 
-from controller.core.lifecycle.assignments import lose_everything, lose_target, start_at
-from controller.core.lifecycle.cluster_members import put_task
-from controller.core.lifecycle.generation_start import (
-    AT_REST,
-    change_spec,
-    has_layout,
-    leave,
-    rejoin,
-    take_next_spec,
-)
-from controller.core.lifecycle.phase_changes import await_plan
 from controller.core.lifecycle.start_stop import stop
-from controller.core.membership.wanted_plans import want_plan
 from controller.core.rules.placement import Placement, Unplaceable, place
 from controller.core.specs import TaskSpec
 from controller.core.state.cluster import ClusterState
-from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.phases import AT_REST, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
+from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NO_GENERATION, TaskId
 from profiles.layout import Layout
@@ -37,17 +26,17 @@ def add_task(turn: Turn, spec: TaskSpec) -> None:
         change_task(turn, spec)
         return
     if former is not None and former.lifecycle.phase is not TaskPhase.FINISHED:
-        rejoin(former, spec)
+        former.membership.rejoin(spec)
         stop(turn, former, is_graceful=former.stopping.is_graceful, intent="stop", note="restarts")
         turn.announce("info", "task_added", spec.task, "belongs to the cluster again, once stopped")
         return
-    task = put_task(turn.state, spec)
+    task = turn.state.put_task(spec)
     if has_nothing_started(turn.state):
         place_first(turn)
         return
     _await_plan(turn, task, "a plan has to give it workers")
     turn.announce("info", "task_added", spec.task, f"wants {spec.workers} workers: a plan decides")
-    want_plan(turn, spec.task, f"{spec.task} was added")
+    turn.want_plan(spec.task, f"{spec.task} was added")
 
 
 def place_first(turn: Turn) -> None:
@@ -67,20 +56,20 @@ def place_first(turn: Turn) -> None:
         tried = layouts | {name: spec.table.layout(spec.workers)}
         found = place(tried, {}, available, domains=domains)
         if isinstance(found, Unplaceable):
-            lose_everything(task)
+            task.assignment.follow(None)
             _await_plan(turn, task, found.reason)
         else:
             layouts, placements = tried, found
     for task in tasks:
         name = task.spec.task
         if name in placements:
-            start_at(task, layouts[name], placements[name])
+            task.assignment.follow(Target(layouts[name], placements[name]))
             stop(turn, task, is_graceful=False, intent="run", note="")
 
 
 def _await_plan(turn: Turn, task: TaskState, note: str) -> None:
     stop(turn, task, is_graceful=False, intent="stop", note=note)
-    await_plan(task, note)
+    task.lifecycle.await_plan(note)
 
 
 def settle_specs(turn: Turn) -> None:
@@ -90,21 +79,21 @@ def settle_specs(turn: Turn) -> None:
         if membership.next_spec is None or phase not in AT_REST:
             continue
         was_rejoining, name = membership.is_rejoining, task.spec.task
-        take_next_spec(task)
+        task.take_next_spec()
         target = task.assignment.target
         if was_rejoining:
-            want_plan(turn, name, f"{name} was added")
-        elif target is not None and not has_layout(task.spec, target.layout):
-            lose_target(task)
+            turn.want_plan(name, f"{name} was added")
+        elif target is not None and not task.spec.has_layout(target.layout):
+            task.assignment.lose_target()
             seen = f"{name} can't run with {target.layout} any more"
-            want_plan(turn, name, seen)
+            turn.want_plan(name, seen)
 
 
 def change_task(turn: Turn, spec: TaskSpec) -> None:
     """A task has other settings: a plan may divide the workers in another way."""
     task = turn.state.tasks[spec.task]
     before = task.spec
-    if change_spec(task, spec):
+    if task.change_spec(spec):
         text = "its settings have changed"
     else:
         text = "its program has changed: the next start with new processes takes it"
@@ -112,7 +101,7 @@ def change_task(turn: Turn, spec: TaskSpec) -> None:
     if has_nothing_started(turn.state):
         place_first(turn)
     elif before != task.spec and task.lifecycle.phase is not TaskPhase.FINISHED:
-        want_plan(turn, spec.task, f"the settings of {spec.task} changed")
+        turn.want_plan(spec.task, f"the settings of {spec.task} changed")
 
 
 def remove_task(turn: Turn, name: TaskId) -> None:
@@ -120,8 +109,8 @@ def remove_task(turn: Turn, name: TaskId) -> None:
     task = turn.state.tasks.get(name)
     if task is None or task.membership.is_removed:
         return
-    leave(task)
-    lose_everything(task)
+    task.membership.leave()
+    task.assignment.follow(None)
     is_graceful = task.lifecycle.phase is TaskPhase.RUNNING or (
         task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.is_graceful
     )

@@ -1,4 +1,4 @@
-"""Plans for changes of nodes and tasks. The one writer of ``WantedPlans``.
+"""Plans for changes of nodes and tasks.
 
 A new controller takes changes of its file in before any agent has attached, and no plan moves what
 is out of contact. So plans wait for a moment until all nodes are back, and until each new node has
@@ -10,12 +10,6 @@ all changes together.
 from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
-
-
-def want_plan(turn: Turn, subject: str, seen: str) -> None:
-    """Have a plan made for a change of ``subject``. ``seen`` is its reason, for people."""
-    wanted = turn.state.wanted_plans
-    wanted.seen[subject], wanted.since = seen, turn.at
 
 
 def ask_for_wanted_plans(turn: Turn) -> None:
@@ -32,6 +26,6 @@ def ask_for_wanted_plans(turn: Turn) -> None:
         return
     due = {name: seen for name, seen in wanted.seen.items() if NodeId(name) not in away}
     if due:
-        wanted.seen = {name: seen for name, seen in wanted.seen.items() if name not in due}
+        wanted.drop(due)
         trigger, text = next(iter(due)), "; ".join(due.values())
-        turn.plan_requests.append(PlanRequest(trigger, text))
+        turn.ask_for_plan(PlanRequest(trigger, text))

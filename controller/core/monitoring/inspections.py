@@ -5,24 +5,46 @@ Looking wakes nobody and changes nothing. Who is to blame is judged in
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from controller.core.incidents.evidence_intake import take_evidence
-from controller.core.lifecycle.rank_records import note_broken
+from controller.core.instructions import InspectRanks
 from controller.core.rules.collectives import record_of
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.hang import Hang
 from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from controller.core.state.watch import Inspection
+from controller.core.state.watch import Inspection, Stage
+from controller.core.timers import InspectionOverdue
+from nodeagent.protocol.orders import InspectOrder
 from nodeagent.protocol.standing import MAX_STACK_CHARS, Standing
 from profiles.faults.status_table import named
+
+_GRACE_S: Final = 0.3
+"""For the way to the agents and back, beyond the time that they may take."""
 
 
 def is_in_sight(turn: Turn, task: TaskState) -> bool:
     """Return whether every node of the task is in contact."""
     nodes = (turn.state.nodes[name] for name in task.nodes)
     return all(node.contact.condition is NodeCondition.HEALTHY for node in nodes)
+
+
+def begin_inspection(
+    turn: Turn, task: TaskState, stage: Stage = "iteration", *, is_last: bool = False
+) -> None:
+    """Ask the agents where the ranks stand; the answers are awaited for a limited time."""
+    task.watch.begin_inspection(Inspection(turn.at, stage, is_last))
+    name, generation, policy = task.spec.task, task.generation, turn.policy
+    order = InspectOrder(
+        task=name,
+        generation=generation,
+        answer_limit_s=policy.answer_limit_s,
+        limit_s=policy.inspection_limit_s,
+    )
+    turn.emit(InspectRanks(turn.cause, task.nodes, order))
+    turn.set_timer(InspectionOverdue(name, generation), policy.inspection_limit_s + _GRACE_S)
 
 
 def is_complete(task: TaskState, inspection: Inspection) -> bool:
@@ -34,7 +56,7 @@ def is_complete(task: TaskState, inspection: Inspection) -> bool:
 def blame(turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str) -> None:
     """Record that ranks hang, or that all wait without end; ``what`` names the missing event."""
     for number in hang.reasons:
-        note_broken(task.ranks[number])
+        task.ranks[number].note_broken()
     announce_stall(turn, task, inspection, hang, what)
     for evidence in hang_evidence(turn, task, inspection, hang, what):
         take_evidence(turn, task, evidence)

@@ -1,14 +1,12 @@
 """A task that is slow: iterations that take too long, and ranks that are slower than their peers.
 
 Both are warnings: one when it begins and one when it is over, never one per iteration. Noise is no
-alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not. The one
-writer of ``Slowness``.
+alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not.
 """
 
 from typing import Final
 
 from controller.core.instructions import Level
-from controller.core.lifecycle.rank_records import count_slow_beat
 from controller.core.rules.stragglers import Computing, is_straggler, median_of
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
@@ -30,10 +28,7 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
     late_s = watch.pace.late_s(turn.policy)
     if average_s is None or (late_s is not None) == watch.slowness.is_late:
         return
-    usual_s, watch.slowness.late_from_s = (
-        watch.slowness.late_from_s,
-        None if late_s is None else average_s,
-    )
+    usual_s = watch.slowness.note_late(None if late_s is None else average_s)
     if late_s is None:
         assert usual_s is not None, "it was late"
         now_s = watch.pace.newest_s(turn.policy) or average_s
@@ -84,12 +79,12 @@ def _compare(turn: Turn, task: TaskState, node: NodeId, average_s: float) -> Non
         peers = [one for n, one in known.items() if n != number and layout.pp_rank(n) == stage]
         is_slow = is_straggler(own, peers, average_s, turn.policy)
         most = turn.policy.straggler_beats
-        num_slow = count_slow_beat(rank, is_slow=is_slow, most=most)
+        num_slow = rank.count_slow_beat(is_slow=is_slow, most=most)
         if num_slow == most and number not in task.watch.slowness.stragglers:
-            task.watch.slowness.stragglers.add(number)
+            task.watch.slowness.note_straggler(number)
             _announce(turn, task, number, own, median_of(peers))
         elif num_slow == 0 and number in task.watch.slowness.stragglers:
-            task.watch.slowness.stragglers.remove(number)
+            task.watch.slowness.end_straggler(number)
             text = f"rank {number} is as fast as its peers again"
             turn.announce("info", "straggler_over", task.spec.task, text, rank=number)
 

@@ -11,22 +11,10 @@ Not here: hangs before the first and after the last iteration (``start_and_end``
 """
 
 from controller.core.incidents.cures import name_symptoms
-from controller.core.monitoring.inspections import blame, is_complete, is_in_sight
+from controller.core.monitoring.inspections import begin_inspection, blame, is_complete, is_in_sight
 from controller.core.monitoring.refinement import refine
 from controller.core.monitoring.slowness import note_lateness
 from controller.core.monitoring.start_and_end import conclude_edge, expect_end
-from controller.core.monitoring.task_watch import (
-    add_to_pace,
-    begin_inspection,
-    end_inspection,
-    expect_iteration_after,
-    leave_out_parked,
-    note_hang,
-    note_movement,
-    note_movement_unseen,
-    take_standing,
-    time_commit,
-)
 from controller.core.rules.hang import Hang, find_hang
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
@@ -41,7 +29,7 @@ from nodeagent.protocol.observations import IterationCommitted, RankInspected
 
 def note_joined(turn: Turn, task: TaskState) -> None:
     """All ranks of a generation have their state: from now on it should progress."""
-    note_movement(turn, task)
+    task.watch.note_movement(turn.at)
     _expect_iteration(turn, task)
 
 
@@ -49,9 +37,9 @@ def note_commit(
     turn: Turn, task: TaskState, commit: IterationCommitted, observed_at: float
 ) -> None:
     """Take in that the generation has committed an iteration, and expect the next one."""
-    duration_s, num = time_commit(task, commit, observed_at)
+    duration_s, num = task.watch.time_commit(commit, observed_at, is_command=task.spec.is_command)
     refine(turn, task, commit.iteration, duration_s / num, num)
-    add_to_pace(turn, task, duration_s, is_long=task.spec.is_long(commit.iteration))
+    task.watch.add_to_pace(turn.at, duration_s, is_long=task.spec.is_long(commit.iteration))
     _expect_iteration(turn, task)
     note_lateness(turn, task)
 
@@ -60,7 +48,7 @@ def note_contact(turn: Turn, node: NodeId) -> None:
     """A node is back in contact; what its ranks have done meanwhile is still on its way."""
     for task in turn.state.tasks.values():
         if task.is_active and task.watch.committed_at is not None and task.runs_on(node):
-            note_movement_unseen(turn, task)
+            task.watch.note_movement_unseen(turn.at)
             _expect_iteration(turn, task)
 
 
@@ -75,7 +63,7 @@ def _expect_iteration(turn: Turn, task: TaskState) -> None:
         expect_end(turn, task)
     if not task.is_active or is_last or is_first_of_all or is_loading:
         return
-    expect_iteration_after(task)
+    watch.expect_iteration_after(max(task.newest_iteration, task.progress.state_iteration))
     turn.set_timer(IterationOverdue(spec.task, task.generation), _limit_s(turn, task))
 
 
@@ -105,7 +93,7 @@ def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
     if not is_in_sight(turn, task):
         turn.set_timer(timer, turn.policy.judge_interval_s)
     elif task.newest_iteration > watch.iteration:
-        note_movement(turn, task)  # seen in heartbeats alone: the report is on its way
+        task.watch.note_movement(turn.at)  # seen in heartbeats alone: the report is on its way
         _expect_iteration(turn, task)
     else:
         begin_inspection(turn, task)
@@ -113,19 +101,23 @@ def _take_overdue(turn: Turn, task: TaskState, timer: IterationOverdue) -> None:
 
 def take_look(turn: Turn, task: TaskState, inspected: RankInspected) -> None:
     """An agent reports where a rank stands; conclude once all reports are there."""
-    inspection = take_standing(task, inspected)
-    if inspection is not None and is_complete(task, inspection):
+    inspection = task.watch.inspection
+    if inspection is None:
+        return
+    inspection.note_standing(inspected.global_rank, inspected.standing)
+    if is_complete(task, inspection):
         _conclude(turn, task, inspection)
 
 
 def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
-    end_inspection(task)
+    task.watch.end_inspection()
     if inspection.stage != "iteration":
         conclude_edge(turn, task, inspection)
         return
     if not task.is_active:
         return
-    parked = leave_out_parked(task, inspection)
+    parked = task.parked_ranks
+    inspection.leave_out(parked)
     hang = _judge(turn, task, inspection)
     if parked and not (hang and hang.reasons) and name_symptoms(turn, task):
         return
@@ -134,7 +126,7 @@ def _conclude(turn: Turn, task: TaskState, inspection: Inspection) -> None:
             IterationOverdue(task.spec.task, task.generation), task.watch.pace.average_s or 1.0
         )
         return
-    note_hang(task)
+    task.watch.pace.note_hang()
     blame(turn, task, inspection, hang, "no iteration")
 
 

@@ -23,22 +23,17 @@ and its task is finished: no rank leaves before everything is saved.
 from typing import Final
 
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
-from controller.core.incidents.incident_log import act, open_incident
+from controller.core.incidents.incident_log import open_incident
 from controller.core.incidents.naming import name_fault
 from controller.core.instructions import StopRanks
 from controller.core.lifecycle.parking import checkpoint_limit_s
-from controller.core.lifecycle.rank_records import note_left_over
 from controller.core.monitoring.inspections import (
     announce_stall,
+    begin_inspection,
     blame,
     hang_evidence,
     is_complete,
     is_in_sight,
-)
-from controller.core.monitoring.task_watch import (
-    begin_inspection,
-    leave_out_parked,
-    note_hang,
 )
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import diagnose
@@ -90,7 +85,7 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
     """All answers are there, or the time for them is over."""
     if _stage(task) != inspection.stage:
         return  # it has progressed meanwhile
-    leave_out_parked(task, inspection)
+    inspection.leave_out(task.parked_ranks)
     is_forming = inspection.stage == "forming"
     is_over = inspection.is_last or _is_over(turn, task, inspection.stage)
     are_others_done = task.is_active and task.watch.done_at is not None
@@ -107,7 +102,7 @@ def conclude_edge(turn: Turn, task: TaskState, inspection: Inspection) -> None:
             _give_start_up(turn, task)
         return
     if is_over:
-        note_hang(task)
+        task.watch.pace.note_hang()
     if are_others_done:
         _end_left_over(turn, task, inspection, hang)
     else:
@@ -193,10 +188,10 @@ def _end_left_over(turn: Turn, task: TaskState, inspection: Inspection, hang: Ha
         assert diagnosis is not None, "a hang is conclusive"
         why = "its peers are done, so it is ended"
         name_fault(turn, incident, diagnosis, Handling("none", why))
-        act(turn, incident)
+        incident.act(turn.at)
     for number in hang.reasons:
         rank = task.ranks[number]
-        note_left_over(rank)
+        rank.note_left_over()
         node, only = rank.worker.node, (number,)
         kill = StopOrder(
             task=task.spec.task, generation=task.generation, is_graceful=False, only=only

@@ -7,7 +7,7 @@ contact within the same time, or is silent, or two of its failure domain are los
 lost after the plan joins the incident while that is open.
 
 Nodes that return are gathered for as long, if others are still away: a plan for the first of them
-would be superseded at once, and may have begun another layout. The one writer of ``BurstLog``.
+would be superseded at once, and may have begun another layout.
 """
 
 from collections import Counter
@@ -21,8 +21,6 @@ from controller.core.timers import BurstOver
 
 _SILENT_S: Final = 1.2
 """A node in contact that has sent nothing for this long may be lost. Two heartbeats take 1 s."""
-_NUM_CHANGES: Final = 17
-"""Changes of the capacity that are remembered."""
 
 
 def incident_of_burst(turn: Turn, node: NodeState) -> Incident | None:
@@ -39,14 +37,11 @@ def incident_of_burst(turn: Turn, node: NodeState) -> Incident | None:
 
 def note_loss(turn: Turn, node: NodeState, incident: Incident, seen: str) -> None:
     """A node is lost: ask for a plan, at once or when no further loss is to be expected."""
-    _note_change(turn)
     bursts = turn.state.bursts
-    if bursts.incident != incident.name:
-        bursts.incident, bursts.lost_contact_at = incident.name, node.contact.lost_contact_at
-        bursts.seen = []
-    bursts.seen = [*bursts.seen, seen]
+    bursts.note_change(turn.at, turn.policy.burst_s)
+    bursts.note_loss(incident.name, node.contact.lost_contact_at, seen)
     if bursts.gathers_until is None:
-        bursts.gathers_until = turn.at + turn.policy.burst_s
+        bursts.gather_until(turn.at + turn.policy.burst_s)
         if turn.policy.burst_s > 0 and _is_more_to_come(turn):
             turn.set_timer(BurstOver(incident.name), turn.policy.burst_s)
 
@@ -58,8 +53,8 @@ def end_gathering(turn: Turn) -> None:
         return
     if turn.at < bursts.gathers_until and _is_more_to_come(turn):
         return
-    bursts.gathers_until = None
-    turn.plan_requests.append(
+    bursts.gather_until(None)
+    turn.ask_for_plan(
         PlanRequest(
             trigger=bursts.incident,
             seen="; ".join(bursts.seen),
@@ -73,15 +68,13 @@ def note_return(turn: Turn, node: NodeState, verb: str) -> None:
 
     ``verb`` says how it came, for operators.
     """
-    _note_change(turn)
     bursts, name = turn.state.bursts, node.spec.node
+    bursts.note_change(turn.at, turn.policy.burst_s)
     is_single = not _is_more_to_return(turn) and not _is_starting(turn)
     if turn.policy.burst_s <= 0 or is_single:
-        turn.plan_requests.append(PlanRequest(trigger=name, seen=f"{name} {verb}"))
+        turn.ask_for_plan(PlanRequest(trigger=name, seen=f"{name} {verb}"))
         return
-    bursts.returned = [*bursts.returned, name]
-    if bursts.awaits_returns_until is None:
-        bursts.awaits_returns_until = turn.at + turn.policy.burst_s
+    if bursts.note_return(name, turn.at + turn.policy.burst_s):
         turn.set_timer(BurstOver(name), turn.policy.burst_s)
 
 
@@ -91,26 +84,15 @@ def end_returns(turn: Turn) -> None:
     until = bursts.awaits_returns_until
     if until is None or (turn.at < until and _is_more_to_return(turn)) or _is_starting(turn):
         return
-    names, bursts.returned, bursts.awaits_returns_until = bursts.returned, [], None
+    names = bursts.end_returns()
     verb = "has returned" if len(names) == 1 else "have returned"
     seen = f"{', '.join(names)} {verb}"
-    turn.plan_requests.append(PlanRequest(trigger=names[0], seen=seen))
-
-
-def _note_change(turn: Turn) -> None:
-    bursts = turn.state.bursts
-    is_same = bursts.changes_at and turn.at - bursts.changes_at[-1] <= turn.policy.burst_s
-    if bursts.newest_change_at is None and not is_same:
-        bursts.newest_change_at = turn.at
+    turn.ask_for_plan(PlanRequest(trigger=names[0], seen=seen))
 
 
 def count_change(turn: Turn) -> None:
     """Count the newest change for later plans, once its own plan is made."""
-    bursts = turn.state.bursts
-    is_gathering = (bursts.gathers_until, bursts.awaits_returns_until) != (None, None)
-    if bursts.newest_change_at is not None and not is_gathering:
-        bursts.changes_at = (*bursts.changes_at, bursts.newest_change_at)[-_NUM_CHANGES:]
-        bursts.newest_change_at = None
+    turn.state.bursts.count_change()
 
 
 def _is_starting(turn: Turn) -> bool:

@@ -4,25 +4,19 @@ The judgement itself is in ``controller.core.rules.node_loss``, its evidence com
 ``controller.core.nodes.node_evidence``; here the consequences are drawn: a lost node is isolated,
 its tasks' survivors are parked, one SEV1 incident absorbs whatever had been noticed about it, and a
 plan is proposed. If the evidence does not suffice, the operator is asked, until an answer comes or
-the evidence changes. The one writer of ``Contact`` and ``LossInquiry``.
+the evidence changes.
 """
 
 import math
 
 from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
 from controller.core.incidents.evidence_intake import take_evidence
-from controller.core.incidents.incident_log import decide_again
 from controller.core.incidents.isolation import (
     Outage,
-    release,
-    release_gpu,
     strand,
     withdraw,
 )
-from controller.core.incidents.node_findings import forget_findings_of_agent
 from controller.core.instructions import ProbeNode
-from controller.core.lifecycle.parking import note_halt_answer
-from controller.core.lifecycle.rank_records import note_broken, note_missing
 from controller.core.lifecycle.spares import lose_spare
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
@@ -31,17 +25,15 @@ from controller.core.monitoring.stalls import note_contact
 from controller.core.nodes.bursts import note_loss, note_return
 from controller.core.nodes.inventory import compare_inventory
 from controller.core.nodes.loss_incident import incident_of_loss
-from controller.core.nodes.node_clocks import forget_ages, note_clock
+from controller.core.nodes.node_clocks import note_clock
 from controller.core.nodes.node_evidence import chosen_of, gather, is_peer, note_progress, peers_of
-from controller.core.nodes.peer_reach import forget_peers, note_answer, try_peers
+from controller.core.nodes.peer_reach import try_peers
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import judge
 from controller.core.state.node import NodeState
 from controller.core.state.phases import (
-    NODE_CHANGES,
     NodeCondition,
     TaskPhase,
-    advance,
 )
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -56,15 +48,12 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         return  # the session began before the link was ended
     before, old_agent = node.contact.condition, node.contact.agent_id
     if before is not NodeCondition.HEALTHY:
-        gain_contact(turn, node)
+        node.contact.gain(turn.at)
     if old_agent != event.agent_id:
-        forget_findings_of_agent(node)
-    forget_ages(node)
-    contact = node.contact
-    contact.agent_id, contact.agent_pid = event.agent_id, event.agent_pid
-    contact.last_message_at = turn.at
-    node.inquiry.answers.clear()
-    node.inquiry.asked_at = None
+        node.findings.forget_those_of_agent()
+    node.clock.forget()
+    node.contact.attach(event.agent_id, event.agent_pid, turn.at)
+    node.inquiry.end()
     if before in {NodeCondition.EXPECTED, NodeCondition.LOST}:
         try_peers(turn, node)
     text = f"agent attached (pid {event.agent_pid})"
@@ -110,12 +99,12 @@ def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
     node = turn.state.nodes[event.node]
     if node.contact.condition is NodeCondition.REMOVED:
         return
-    node.contact.last_message_at, node.contact.rss_bytes = turn.at, event.rss_bytes
+    node.contact.hear(turn.at, event.rss_bytes)
     note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     compare_run(turn, event.node, event.ranks, is_attach=False)
     for task in turn.state.tasks.values():
-        note_halt_answer(task, event.node)
+        task.lifecycle.note_answer(event.node)
     note_progress(turn, node)
     _notice_vanished(turn, event)
     note_stragglers(turn, event.node)
@@ -135,7 +124,7 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
         }
         for number, rank in here.items() if task.can_regroup else ():
             is_listed = (task.spec.task, task.generation, number) in listed
-            missing_since = note_missing(rank, turn.at, is_listed=is_listed)
+            missing_since = rank.note_missing(turn.at, is_listed=is_listed)
             if is_listed or turn.at - missing_since < turn.policy.vanished_after_s:
                 continue
             if number in task.spares.ranks:
@@ -144,7 +133,7 @@ def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
             summary = f"rank {number} has vanished: {event.node} no longer lists it"
             since, name = missing_since, task.spec.task
             evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
-            note_broken(rank)
+            rank.note_broken()
             take_evidence(turn, task, evidence)
             lose_rank(turn, task, number)
 
@@ -165,22 +154,9 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
     _ask_peers(turn, node)
 
 
-def gain_contact(turn: Turn, node: NodeState) -> None:
-    """The node is in contact from now on."""
-    _change(node, NodeCondition.HEALTHY)
-    node.contact.in_contact_since = turn.at
-
-
 def _lose_sight(node: NodeState, since: float, note: str) -> None:
-    _change(node, NodeCondition.UNREACHABLE, note)
-    node.contact.lost_contact_at = since
-    node.inquiry.answers.clear()
-    node.inquiry.last_asked.clear()
-
-
-def await_first_contact(turn: Turn, node: NodeState) -> None:
-    """The node was added: it has to come within ``join_limit_s``."""
-    node.contact.awaited_since = turn.at
+    node.contact.lose(since, note)
+    node.inquiry.forget_answers()
 
 
 def lose_absent_nodes(turn: Turn) -> None:
@@ -191,58 +167,43 @@ def lose_absent_nodes(turn: Turn) -> None:
         if contact.condition is NodeCondition.EXPECTED:
             awaited_s = turn.at - contact.awaited_since
             if awaited_s >= turn.policy.join_limit_s:
-                contact.lost_contact_at = contact.awaited_since
+                contact.give_up_first()
                 declare_lost(turn, node, f"it has not come within {awaited_s:.0f} s")
 
 
 def end_contact(node: NodeState, note: str) -> None:
     """The node does not belong to the cluster any more."""
-    _change(node, NodeCondition.REMOVED, note)
-    node.inquiry.asked_at = None
+    node.contact.end(note)
+    node.inquiry.end_question()
 
 
 def begin_anew(node: NodeState) -> None:
     """A removed node belongs to the cluster again: nothing of before counts."""
-    _change(node, NodeCondition.EXPECTED)
-    node.contact.agent_id, node.contact.agent_pid = None, None
-    forget_findings_of_agent(node)
-    forget_ages(node)
-    forget_peers(node)
-    release(node)
-    for slot in list(node.service.isolated_gpus):
-        release_gpu(node, slot)
-
-
-def _change(node: NodeState, condition: NodeCondition, note: str = "") -> None:
-    contact = node.contact
-    contact.condition = advance(NODE_CHANGES, contact.condition, condition, node.spec.node)
-    contact.note = note
+    node.contact.begin_anew()
+    node.findings.forget_those_of_agent()
+    node.clock.forget()
+    node.reach.forget()
+    node.service.release_all()
 
 
 def await_node(turn: Turn, node: NodeState) -> None:
     """A new controller begins: give a node time to be reached before it is judged."""
-    node.inquiry.answers.clear()
-    node.inquiry.last_asked.clear()
-    node.inquiry.open_probes.clear()
+    node.inquiry.forget_probes()
     if node.contact.condition is NodeCondition.HEALTHY:
         _lose_sight(node, turn.at, "presumed training: no controller was running")
     if node.contact.condition is NodeCondition.UNREACHABLE:
-        node.contact.lost_contact_at = turn.at
-        node.inquiry.judged_from = turn.at + turn.policy.takeover_grace_s
+        node.contact.restart_clock(turn.at)
+        node.inquiry.begin_anew(turn.at + turn.policy.takeover_grace_s)
         turn.set_timer(JudgeNode(node.spec.node), turn.policy.judge_interval_s)
 
 
 def take_probe(turn: Turn, event: PeerProbed) -> None:
     """A peer has looked at the node's SSH port."""
     node = turn.state.nodes[event.node]
-    note_answer(node, event)
+    node.reach.note_answer(event.by, event.outcome)
     if node.contact.condition is not NodeCondition.UNREACHABLE:
         return
-    node.inquiry.open_probes.discard(event.by)
-    if event.outcome is None:
-        node.inquiry.answers.pop(event.by, None)
-    else:
-        node.inquiry.answers[event.by] = event.outcome
+    node.inquiry.take(event.by, event.outcome)
     turn.announce(
         "trace", "probe", event.node, f"SSH port, seen from {event.by}: {event.outcome}",
         by=event.by, outcome=event.outcome,
@@ -285,8 +246,7 @@ def _ask(turn: Turn, node: NodeState) -> None:
     peers = peers_of(turn, node)
     chosen = chosen_of(node, [each for each in peers if last_asked.get(each, -math.inf) <= since])
     if chosen:
-        last_asked.update(dict.fromkeys(chosen, turn.at))
-        node.inquiry.open_probes |= set(chosen)
+        node.inquiry.ask(chosen, turn.at)
         turn.emit(ProbeNode(turn.cause, node.spec.node, chosen))
 
 
@@ -299,12 +259,12 @@ def _conclude(turn: Turn, node: NodeState) -> None:
     if judgement.is_lost:
         declare_lost(turn, node, judgement.reason)
     elif judgement.asks:
-        node.contact.note = judgement.reason
+        node.contact.explain(judgement.reason)
         _ask_operator(turn, node)
     elif node.inquiry.asked_at is None or not (evidence.unseen or evidence.suffering):
-        node.contact.note = judgement.reason
+        node.contact.explain(judgement.reason)
         if node.inquiry.asked_at is not None:
-            node.inquiry.asked_at = None
+            node.inquiry.end_question()
             text = f"no decision needed any more: {judgement.reason}"
             turn.announce("info", "question_over", node.spec.node, text)
 
@@ -313,7 +273,7 @@ def _ask_operator(turn: Turn, node: NodeState) -> None:
     """Ask, once, whether the node is lost; what nobody answers stays as it is."""
     if node.inquiry.asked_at is not None:
         return
-    node.inquiry.asked_at = turn.at
+    node.inquiry.ask_operator(turn.at)
     name = node.spec.node
     turn.announce(
         "warning", "question", name,
@@ -324,8 +284,8 @@ def _ask_operator(turn: Turn, node: NodeState) -> None:
 
 def wait_for(turn: Turn, node: NodeState, actor: str) -> None:
     """An operator says that the node is not lost, or not yet: ask again after the same time."""
-    node.inquiry.asked_at, node.inquiry.waits_since = None, turn.at
-    node.contact.note = f"presumed training: {actor} waits for it"
+    node.inquiry.wait(turn.at)
+    node.contact.explain(f"presumed training: {actor} waits for it")
     turn.announce("info", "question_over", node.spec.node, f"{actor} waits for it")
 
 
@@ -337,13 +297,13 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
         node: Unreachable until now.
         reason: How that is known, in words for operators.
     """
-    _change(node, NodeCondition.LOST, reason)
-    node.inquiry.asked_at = None
+    node.contact.declare_lost(reason)
+    node.inquiry.end_question()
     name = node.spec.node
     outage = Outage(node)
     victims = withdraw(turn, outage)
     incident = incident_of_loss(turn, node, victims, reason)
     for task in victims:
         strand(turn, task, outage, incident)
-    decide_again(incident)
+    incident.decide_again()
     note_loss(turn, node, incident, f"{name} is lost: {reason}")

@@ -1,15 +1,12 @@
 """Compares the ranks that an agent lists with the expected ranks of its node.
 
 Strays are ended, missing ranks are noted, and orders that a lost connection may have dropped are
-sent again. The one writer of ``Inventory``.
+sent again.
 """
 
 from controller.core.instructions import StopRanks
 from controller.core.lifecycle.generation_start import send_start
-from controller.core.lifecycle.leaving_ranks import forget_unlisted
 from controller.core.lifecycle.parking import halt_again
-from controller.core.lifecycle.progress import note_advance
-from controller.core.lifecycle.rank_records import note_listed, note_returned, note_spare_listed
 from controller.core.lifecycle.start_stop import lose_rank, send_stop
 from controller.core.rules.placement import Worker
 from controller.core.state.phases import TaskPhase
@@ -29,12 +26,13 @@ def compare_inventory(
     a stop that is still wanted: the commands may have been lost with the connection.
     """
     measured = turn.state.measurements.current.run if turn.state.measurements.current else None
-    turn.state.nodes[node].inventory.strays = {
+    strays = {
         Worker(node, status.worker)
         for status in ranks
         if status.task not in turn.state.tasks
         and not (measured is not None and measured.holds(node, status))
     }
+    turn.state.nodes[node].inventory.note_strays(strays)
     for status in ranks:
         if measured is not None and measured.holds(node, status):
             continue
@@ -43,7 +41,7 @@ def compare_inventory(
         _take_status(turn, node, status)
     listed = {(status.task, status.generation, status.global_rank) for status in ranks}
     for task in turn.state.tasks.values():
-        forget_unlisted(task, node, listed)
+        task.leaving.forget_unlisted(task.spec.task, node, listed)
         missing = [
             number
             for number, rank in task.living_ranks.items()
@@ -76,7 +74,7 @@ def _note_return(turn: Turn, node: NodeId, status: RankStatus) -> None:
         return
     rank = task.ranks.get(status.global_rank)
     if rank and rank.worker.node == node and status.generation == task.generation:
-        note_returned(rank)
+        rank.note_returned()
 
 
 def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
@@ -89,8 +87,8 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         and status.generation == task.generation
     )
     if task is not None and rank is not None and is_ours and rank.is_alive:
-        note_advance(turn, task, status.iteration)
-        note_listed(rank, status)
+        task.note_advance(turn.at, status.iteration)
+        rank.note_listed(status)
     elif task is not None and status.generation == task.generation and rank is None:
         _take_spare_status(turn, task, node, status)
     elif task is not None and not is_ours and _is_being_taken_over(task, node):
@@ -104,7 +102,7 @@ def _take_spare_status(turn: Turn, task: TaskState, node: NodeId, status: RankSt
     """A process that prepares is no stray; one that nobody waits for is ended, and no other."""
     spare = task.spares.ranks.get(status.global_rank)
     if spare is not None and spare.worker.node == node:
-        note_spare_listed(spare, status)
+        spare.note_listed_as_spare(status)
         return
     kill = StopOrder(
         task=status.task,

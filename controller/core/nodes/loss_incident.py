@@ -1,12 +1,6 @@
 """The one incident of a lost node. Earlier reports about the node become part of it."""
 
-from controller.core.incidents.incident_log import (
-    absorb,
-    cover,
-    cover_only,
-    keep_root,
-    open_incident,
-)
+from controller.core.incidents.incident_log import open_incident
 from controller.core.incidents.naming import name_fault, name_further_node
 from controller.core.nodes.bursts import incident_of_burst
 from controller.core.rules.actions import Handling
@@ -45,17 +39,17 @@ def incident_of_loss(
     joined = incident_of_burst(turn, node)
     if joined is not None:
         for other in undecided:
-            absorb(turn, joined, other)
-        cover(joined, victims)
-        keep_root(joined, root)
+            turn.state.incidents.absorb(joined, other)
+        joined.cover(victims)
+        joined.keep_root(root)
         name_further_node(turn, joined, name, reason)
         return joined
     first = victims[0] if victims else None
     incident = undecided[0] if undecided else open_incident(turn, first, root)
     for other in undecided[1:]:
-        absorb(turn, incident, other)
-    cover_only(incident, victims)
-    keep_root(incident, root)
+        turn.state.incidents.absorb(incident, other)
+    incident.cover_only(victims)
+    incident.keep_root(root)
     diagnosis = Diagnosis(root.status, root, f"{name}: {reason}")
     name_fault(turn, incident, diagnosis, Handling("reconfigure"))
     return incident

@@ -9,14 +9,13 @@ the smallest age of several in a row. So the smallest of the newest ages is the 
 more than the fastest of these travels took.
 
 A node can't know that its clock is wrong, so this is no probe of the agent's. Nothing is decided by
-it: it is announced, and it is a finding of the node until it is over. The one writer of
-``Clock``.
+it: it is announced, and it is a finding of the node until it is over.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from controller.core.incidents.node_findings import announce_finding, keep_finding
+from controller.core.incidents.node_findings import announce_finding
 from controller.core.state.node import NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
@@ -52,24 +51,19 @@ def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s:
         sent_wall_s: By the node's wall clock, seconds since the epoch.
         received_wall_s: By the controller's.
     """
-    node.clock.ages_s = [*node.clock.ages_s[1 - _NUM_AGES :], received_wall_s - sent_wall_s]
+    node.clock.note_age(received_wall_s - sent_wall_s, _NUM_AGES)
     offset_s, limit_s = clock_offset_s(node.clock.ages_s), turn.policy.clock_limit_s
     if offset_s is None:
         return
     known = node.findings.present.get(_KEY)
     if abs(offset_s) > limit_s or (known and abs(offset_s) > _CALM_SHARE * limit_s):
         finding = _finding(offset_s, limit_s)
-        if not keep_finding(turn, node, finding):
+        if not node.findings.keep(finding, turn.at):
             announce_finding(turn, node, finding, named("none"))
     elif known:
         over = _finding(offset_s, limit_s).model_copy(update={"is_over": True})
-        keep_finding(turn, node, over)
+        node.findings.keep(over, turn.at)
         announce_finding(turn, node, over, named("none"))
-
-
-def forget_ages(node: NodeState) -> None:
-    """A new session begins: heartbeats of the old one that were under way say nothing about now."""
-    node.clock.ages_s = []
 
 
 def _finding(offset_s: float, limit_s: float) -> NodeFinding:

@@ -2,8 +2,7 @@
 
 Its tasks may have advanced since, as their ranks elsewhere show, or they suffer: collectives fail,
 or iterations stop. Peers in contact have looked at its SSH port, or are still to answer. What
-follows from all this is decided in ``controller.core.rules.node_loss``. The one writer of
-``TaskSightings``.
+follows from all this is decided in ``controller.core.rules.node_loss``.
 """
 
 from collections.abc import Sequence
@@ -120,11 +119,11 @@ def _patience_s(turn: Turn, task: TaskState) -> float:
 def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     """Whether the task has advanced by two iterations since contact was lost, and lately."""
     newest, name = task.newest_iteration, task.spec.task
-    last = node.sightings.by_task.setdefault(
-        name, SeenProgress(newest, node.contact.lost_contact_at)
-    )
+    first = SeenProgress(newest, node.contact.lost_contact_at)
+    last = node.sightings.by_task.get(name, first)
     if newest >= last.iteration + 2:
-        last = node.sightings.by_task[name] = SeenProgress(newest, task.progress.advanced_at)
+        last = SeenProgress(newest, task.progress.advanced_at)
+    node.sightings.note(name, last)
     is_recent = turn.at - last.seen_at <= _patience_s(turn, task)
     if last.seen_at > node.contact.lost_contact_at and is_recent:
         return f"{name} has reached iteration {last.iteration} since"
@@ -133,10 +132,12 @@ def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
 
 def note_progress(turn: Turn, node: NodeState) -> None:
     """The node is in contact: keep how far its tasks are, in case that it is lost from sight."""
-    node.sightings.by_task = {
-        task.spec.task: SeenProgress(task.newest_iteration, turn.at)
-        for task in tasks_on(turn, node)
-    }
+    node.sightings.keep(
+        {
+            task.spec.task: SeenProgress(task.newest_iteration, turn.at)
+            for task in tasks_on(turn, node)
+        }
+    )
 
 
 def _stall(turn: Turn, node: NodeState, task: TaskState) -> str | None:

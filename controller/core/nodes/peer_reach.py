@@ -1,4 +1,4 @@
-"""Which nodes can see a node's SSH port at all. The one writer of ``PeerReach``.
+"""Which nodes can see a node's SSH port at all.
 
 Where a firewall closes SSH between nodes, or the server listens on another network, the port is
 silent to all peers, or refuses them, while all is well. So what a peer misses counts only if it has
@@ -9,7 +9,6 @@ pair is tried once, for servers penalise an address that connects often and does
 
 from typing import Final
 
-from controller.core.events import PeerProbed
 from controller.core.instructions import ProbeNode
 from controller.core.nodes.node_evidence import peers_of
 from controller.core.state.node import NodeState
@@ -45,17 +44,5 @@ def _spread(turn: Turn, name: NodeId, peers: tuple[NodeId, ...]) -> tuple[NodeId
 def _try(turn: Turn, node: NodeState, by: tuple[NodeId, ...]) -> None:
     new = tuple(peer for peer in by if peer not in node.reach.tried_by)
     if new:
-        node.reach.tried_by |= set(new)
+        node.reach.note_tried(new)
         turn.emit(ProbeNode(turn.cause, node.spec.node, new))
-
-
-def note_answer(node: NodeState, event: PeerProbed) -> None:
-    """A peer has looked at the node's SSH port. A refusal may come from a firewall."""
-    if event.outcome == "answered":
-        node.reach.reached_by.add(event.by)
-
-
-def forget_peers(node: NodeState) -> None:
-    """The node may be another machine: what reached it before says nothing."""
-    node.reach.tried_by.clear()
-    node.reach.reached_by.clear()

@@ -5,16 +5,12 @@ placement (``controller.core.planning.placed_division``); here it is explained a
 targets. There is at most one pending plan: a newer event gives it a new revision, and an approval
 names the revision it means. Carrying a plan out needs no script: every task gets a target and moves
 towards it on its own (``controller.core.recovery.generations``), so a fault in the middle is
-handled like any other. The one writer of ``Plan`` and ``PlanLog``.
+handled like any other.
 """
 
 from collections.abc import Collection
-from typing import Final
 
-from controller.core.incidents.incident_log import act, hold
 from controller.core.incidents.resolution import is_handed_over
-from controller.core.lifecycle.assignments import follow
-from controller.core.lifecycle.fault_history import begin_anew, count_try
 from controller.core.lifecycle.start_stop import stop
 from controller.core.planning.placed_division import Targets, divide
 from controller.core.planning.problem import (
@@ -27,20 +23,16 @@ from controller.core.recovery.generations import keeps_state
 from controller.core.rules.planner.cost import PlanTask
 from controller.core.rules.planner.solver import Division
 from controller.core.state.phases import (
-    PLAN_CHANGES,
     IncidentState,
     NodeCondition,
     PlanState,
     TaskPhase,
-    advance,
 )
 from controller.core.state.plan import Plan, TaskChange
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Intent
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId, TaskId
-
-_OPEN: Final = frozenset({PlanState.PENDING, PlanState.APPROVED})
 
 
 def propose(
@@ -91,13 +83,13 @@ def propose(
     if turn.policy.is_auto_heal:
         approve(turn, plan, "policy auto-heal")
         if tries is not None and turn.state.tasks[tries].lifecycle.phase is not TaskPhase.HELD:
-            count_try(turn.state.tasks[tries])
+            turn.state.tasks[tries].faults.count_try()
     return plan
 
 
 def make_requested_plans(turn: Turn) -> bool:
     """Propose the plans that the turn has asked for; return whether it had."""
-    requests, turn.plan_requests = turn.plan_requests, []
+    requests = turn.take_plan_requests()
     for request in requests:
         propose(
             turn, trigger=request.trigger, seen=request.seen, incidents=request.incidents,
@@ -115,7 +107,7 @@ def _drop_pending(turn: Turn) -> None:
     """What a pending plan wanted to change does not need to be changed any more."""
     pending = turn.state.plans.pending()
     if pending:
-        _become(turn, pending, PlanState.SUPERSEDED)
+        turn.state.plans.become(pending, PlanState.SUPERSEDED)
         turn.announce("info", "plan", pending.name, "is superseded: no change is needed any more")
 
 
@@ -135,23 +127,23 @@ def _open_incidents_of(turn: Turn, changes: dict[TaskId, TaskChange]) -> set[str
 
 def approve(turn: Turn, plan: Plan, actor: str) -> None:
     """Give every task of a pending plan its target, and begin the transition."""
-    _become(turn, plan, PlanState.APPROVED)
-    plan.approved_by, plan.decided_at = actor, turn.at
+    turn.state.plans.become(plan, PlanState.APPROVED)
+    plan.note_decision(turn.at, actor)
     turn.announce(
         "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
     )
     for incident in turn.state.incidents.open():
         is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
         if incident.name in plan.incidents and is_waiting:
-            act(turn, incident)
+            incident.act(turn.at)
     for change in plan.changes.values():
         _redirect(turn, turn.state.tasks[change.task], change, plan.name)
 
 
 def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
     """Decline a pending plan: tasks stay as they are, and its incidents wait for the operator."""
-    _become(turn, plan, PlanState.REJECTED)
-    plan.approved_by, plan.decided_at = None, turn.at
+    turn.state.plans.become(plan, PlanState.REJECTED)
+    plan.note_decision(turn.at, None)
     why = f": {reason}" if reason else ""
     turn.announce(
         "warning", "plan", plan.name, f"rejected by {actor}{why}", state=plan.state.value,
@@ -164,7 +156,7 @@ def _hold(turn: Turn, incidents: Collection[str]) -> None:
     """Hand incidents that no plan cures to the operator."""
     for incident in turn.state.incidents.all:
         if incident.name in incidents:
-            hold(incident)
+            incident.hold()
 
 
 def advance_plan(turn: Turn) -> None:
@@ -174,7 +166,7 @@ def advance_plan(turn: Turn) -> None:
         _has_arrived(turn.state.tasks[change.task], change) for change in plan.changes.values()
     ):
         return
-    _become(turn, plan, PlanState.APPLIED)
+    turn.state.plans.become(plan, PlanState.APPLIED)
     took_s = turn.at - (plan.decided_at or turn.at)
     turn.announce(
         "good", "plan", plan.name, f"applied in {took_s:.1f} s", state=plan.state.value,
@@ -233,13 +225,8 @@ def _new_plan(
         incidents=set(incidents),
     )
     if executing and executing is not revised:
-        _become(turn, executing, PlanState.SUPERSEDED)
-    log = turn.state.plans
-    if revised:
-        log.all[log.all.index(revised)] = plan
-    else:
-        log.num_named += 1
-        log.all.append(plan)
+        turn.state.plans.become(executing, PlanState.SUPERSEDED)
+    turn.state.plans.keep(plan, revised)
     return plan
 
 
@@ -282,9 +269,9 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     """Set a task on its way to where the plan wants it."""
     if not change.moves:
         return
-    follow(task, change)
+    task.assignment.follow(change.target)
     if not turn.policy.is_auto_heal or task.lifecycle.phase is TaskPhase.HELD:
-        begin_anew(task)
+        task.faults.begin_anew()
     if change.target and task.can_regroup:
         return  # it parks and continues by itself
     intent: Intent = "run" if change.target else "stop"
@@ -292,14 +279,6 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     is_saving = task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.is_graceful
     is_healthy = is_saving or task.lifecycle.phase is TaskPhase.RUNNING
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
-
-
-def _become(turn: Turn, plan: Plan, state: PlanState) -> None:
-    plan.state = advance(PLAN_CHANGES, plan.state, state, plan.name)
-    log = turn.state.plans
-    # Searches for the pending plan, after every event, begin after the plans that are over.
-    while log.num_over < len(log.all) and log.all[log.num_over].state not in _OPEN:
-        log.num_over += 1
 
 
 def _has_arrived(task: TaskState, change: TaskChange) -> bool:

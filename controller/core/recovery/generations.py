@@ -18,14 +18,12 @@ from controller.core.incidents.cures import name_cause
 from controller.core.incidents.evidence_intake import incident_of
 from controller.core.incidents.resolution import note_resume
 from controller.core.instructions import DropRendezvous
-from controller.core.lifecycle.assignments import settle_for
 from controller.core.lifecycle.generation_start import begin_generation
 from controller.core.lifecycle.obstacles import obstacle
-from controller.core.lifecycle.parking import awaits_ranks, halt, has_doubtful_node, note_parked
-from controller.core.lifecycle.progress import note_memory_use, take_vote
+from controller.core.lifecycle.parking import awaits_ranks, halt, has_doubtful_node
+from controller.core.lifecycle.progress import take_vote
 from controller.core.lifecycle.spares import is_prepared, ready_spares
 from controller.core.lifecycle.start_stop import stop
-from controller.core.lifecycle.transition_times import learn_nothing
 from controller.core.recovery.next_target import (
     goal_of,
     is_same_model,
@@ -40,7 +38,6 @@ from controller.core.recovery.processes import (
     processes_of,
     spares_of,
 )
-from controller.core.recovery.regroup_limits import forget_failed_copies, note_failed_copies
 from controller.core.rules.placement import Placement
 from controller.core.rules.regroup.copy_holders import copy_holders
 from controller.core.rules.regroup.next_generation import (
@@ -74,7 +71,7 @@ def park_what_moves(turn: Turn) -> None:
     for task in turn.state.tasks.values():
         target = task.assignment.target
         if target == task.place:
-            forget_failed_copies(task)  # another plan has withdrawn what they were for
+            task.limits.forget_failed_copies()  # another plan has withdrawn what they were for
         if task.lifecycle.phase is not TaskPhase.RUNNING or target is None or target == task.place:
             continue
         if any(
@@ -105,7 +102,7 @@ def continue_parked(turn: Turn) -> None:
             continue
         if task.assignment.target is None and turn.state.bursts.gathers_until is not None:
             continue  # its plan waits for further losses; anything sooner is one generation more
-        note_parked(turn, task)
+        task.lifecycle.parking.note_parked(turn.at)
         if not name_cause(turn, task) or task.lifecycle.parking is None:
             continue
         goal = goal_of(turn, task) or _goal_with_waiting(turn, task)
@@ -127,7 +124,7 @@ def _goal_with_waiting(turn: Turn, task: TaskState) -> Target | None:
     decision = _decide(task, goal, _all_continuing(turn, task, goal))
     if decision.resume.source == "disk":
         return None
-    return settle_for(task, goal, task.spec.min_workers)
+    return task.assignment.settle_for(goal, task.spec.min_workers)
 
 
 def _all_continuing(turn: Turn, task: TaskState, goal: Target) -> dict[int, int]:
@@ -173,8 +170,8 @@ def _go_on_as_before(turn: Turn, task: TaskState) -> None:
         generation=task.generation,
     )  # fmt: skip
     _regroup(turn, task, _step_to(turn, task, task.place))
-    learn_nothing(task)  # it has waited for copies, and is no reattempt
-    note_failed_copies(task)
+    task.transitions.learn_nothing()  # it has waited for copies, and is no reattempt
+    task.limits.note_failed_copies(task.generation)
 
 
 def keeps_state(task: TaskState, target: Target, *, with_copies: bool = True) -> bool:
@@ -255,7 +252,7 @@ def _regroup(turn: Turn, task: TaskState, step: _Step) -> None:
     )  # fmt: skip
     _take_known_vote(turn, task, decision)
     if any(shard.is_copy for shard in decision.resume.shards):
-        note_memory_use(task)
+        task.progress.note_memory_use()
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     parked_spares = {} if task.limits.unsupported else parts_left(turn, task, goal, continues)
     leave_out(turn, task, goal, {*continues, *parked_spares})

@@ -13,10 +13,8 @@ other's workers. Such a task gives its workers back and starts from its checkpoi
 
 from collections.abc import Collection
 
-from controller.core.lifecycle.assignments import settle_for
-from controller.core.lifecycle.obstacles import obstacle
+from controller.core.lifecycle.obstacles import note_obstacle, obstacle
 from controller.core.lifecycle.parking import await_capacity
-from controller.core.lifecycle.phase_changes import note_obstacle
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.replicas import living_replicas, place_replicas, with_waiting
 from controller.core.state.phases import NodeCondition
@@ -78,7 +76,7 @@ def _interim(
         if turn.state.is_fit(rank) and (within is None or rank.worker in within)
     }
     interim = _made_of(Target(task.layout, task.placement), fit)
-    return settle_for(task, interim, task.spec.min_workers if fewest is None else fewest)
+    return task.assignment.settle_for(interim, task.spec.min_workers if fewest is None else fewest)
 
 
 def with_waiting_ranks(turn: Turn, task: TaskState) -> Target | None:

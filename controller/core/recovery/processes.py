@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 
 from controller.core.instructions import StopRanks
-from controller.core.lifecycle.leaving_ranks import begin_leaving
 from controller.core.lifecycle.spares import can_serve
 from controller.core.rules.regroup.replicas import ModelPart, part_of, parts_of
 from controller.core.state.phases import NodeCondition
@@ -76,7 +75,7 @@ def leave_out(turn: Turn, task: TaskState, goal: Target, staying: Collection[int
         for number, rank in processes.items()
         if rank.is_alive and number not in staying
     }
-    begin_leaving(task, left_out)
+    task.leaving.begin(task.generation, left_out)
     fenced = {w.node for w in goal.placement} | {processes[n].worker.node for n in staying}
     nodes = {worker.node for worker in left_out.values()} - fenced
     reachable = tuple(

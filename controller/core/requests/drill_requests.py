@@ -1,7 +1,5 @@
 """Requests to break something: the whole target of a drill, and whether it can be staged there."""
 
-from typing import Final
-
 from controller.core.events import DrillRequested
 from controller.core.instructions import CarryOutDrill
 from controller.core.state.drill_log import StagedDrill
@@ -11,8 +9,6 @@ from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
 from profiles.drills.drill_catalogue import DRILL_BY_KIND
 from profiles.drills.programs import why_not_staged
-
-_MAX_DRILLS: Final = 50
 
 
 def request_drill(turn: Turn, event: DrillRequested) -> None:
@@ -35,15 +31,8 @@ def request_drill(turn: Turn, event: DrillRequested) -> None:
     )  # fmt: skip
     turn.answer(event.request_id, f"{drill.drill} on {target}")
     if drill.node:
-        broken = StagedDrill(turn.at, drill.node, drill.task)
-        log = turn.state.drills
-        log.staged = [*log.staged[-_MAX_DRILLS + 1 :], broken]
+        turn.state.drills.note(StagedDrill(turn.at, drill.node, drill.task))
     turn.emit(drill)
-
-
-def forget_drills(turn: Turn) -> None:
-    """Forget drills at a takeover: their outcome is unknown, so they explain no fault."""
-    turn.state.drills.staged.clear()
 
 
 def _resolve(turn: Turn, event: DrillRequested) -> CarryOutDrill | str:

@@ -18,9 +18,6 @@ from controller.core.events import (
     Request,
     UncordonRequested,
 )
-from controller.core.incidents.isolation import release, release_gpu
-from controller.core.incidents.node_findings import forget_messages
-from controller.core.lifecycle.fault_history import clear_of_blame
 from controller.core.measuring.sizes import Refusal, begin_measurement, cancel_measurement
 from controller.core.nodes.contact import declare_lost, wait_for
 from controller.core.nodes.node_evidence import gather
@@ -108,15 +105,15 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
         turn.refuse(event.request_id, "unfit", text)
         return
     for slot in gpus:
-        release_gpu(node, slot)
+        node.service.release_gpu(Worker(node.spec.node, slot))
     if is_node:
-        release(node)
-        forget_messages(node)
+        node.service.release()
+        node.findings.forget_messages()
     back: set[NodeId | Worker] = {Worker(event.node, slot) for slot in gpus}
     if is_node:
         back.add(event.node)
     for task in turn.state.tasks.values():
-        clear_of_blame(task, back)
+        task.faults.clear_of_blame(back)
     turn.announce(
         "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
         is_forced=event.is_forced,

@@ -12,7 +12,7 @@ The table that maps words of exceptions, logs and the kernel to statuses is data
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
@@ -259,3 +259,11 @@ def _ending(observation: RankExited) -> str:
     if observation.exit_code is None:
         return "has vanished; exit status unknown"
     return f"exited with {observation.exit_code}"
+
+
+def has_broken_hardware(evidence: Sequence[Evidence], node: NodeId) -> bool:
+    """Return whether a probe has found that hardware of the node is broken."""
+    return any(
+        each.kind == "finding" and each.status.facts.names_device and each.node == node
+        for each in evidence
+    )

@@ -74,6 +74,10 @@ class Transition:
         since = self.decided_at if self.joined_at is None else self.joined_at
         self.actual_s["first iteration"] = at - since
 
+    def rule_out(self) -> None:
+        """Its durations are not typical: predictions do not learn from them."""
+        self.teaches = False
+
 
 @dataclass(slots=True)
 class Experience:

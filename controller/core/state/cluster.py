@@ -1,27 +1,34 @@
 """Everything the core remembers: nodes, tasks, incidents, plans, drills and measurements.
 
-Every record has one writing module in the core, which changes it one event at a time; everybody may
-read it. Derived facts are properties, so that nothing has to be kept in step.
+A record's fields are assigned by its own methods alone, one event at a time; everybody may read
+them. Derived facts are properties, so that nothing has to be kept in step.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from controller.core.rules.placement import Worker
+from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.drill_log import DrillLog
 from controller.core.state.incident import IncidentLog
 from controller.core.state.measurement import MeasurementLog
-from controller.core.state.node import NodeState
+from controller.core.state.node import Contact, NodeState
 from controller.core.state.phases import NodeCondition
 from controller.core.state.plan import PlanLog
 from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
-from nodeagent.protocol.ids import NodeId, TaskId
+from controller.core.state.task_history import RegroupLimits
+from controller.core.state.task_records import Lifecycle
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
+
+_NUM_CHANGES: Final = 17
+"""Changes of the capacity that are remembered."""
 
 
 @dataclass(slots=True)
 class BurstLog:
-    """The newest losses and returns of nodes that wait for a plan. Written by ``nodes.bursts``."""
+    """The newest losses and returns of nodes that wait for a plan."""
 
     incident: str | None = None
     lost_contact_at: float = 0.0
@@ -39,23 +46,68 @@ class BurstLog:
     newest_change_at: float | None = None
     """The same of a change that has no plan yet."""
 
+    @property
+    def is_gathering(self) -> bool:
+        """Whether a plan waits for further losses or returns."""
+        return (self.gathers_until, self.awaits_returns_until) != (None, None)
+
+    def note_loss(self, incident: str, lost_contact_at: float, seen: str) -> None:
+        """A node is lost: in the burst of this incident, which may be a new one."""
+        if self.incident != incident:
+            self.incident, self.lost_contact_at, self.seen = incident, lost_contact_at, []
+        self.seen = [*self.seen, seen]
+
+    def gather_until(self, at: float | None) -> None:
+        """The plan for losses waits until then; None: it is asked for."""
+        self.gathers_until = at
+
+    def note_return(self, node: NodeId, until: float) -> bool:
+        """A node has come; its plan waits for others. Return whether the wait has just begun."""
+        self.returned = [*self.returned, node]
+        is_first = self.awaits_returns_until is None
+        if is_first:
+            self.awaits_returns_until = until
+        return is_first
+
+    def end_returns(self) -> list[NodeId]:
+        """The plan of nodes that have returned is asked for: return them."""
+        names, self.returned, self.awaits_returns_until = self.returned, [], None
+        return names
+
+    def note_change(self, at: float, burst_s: float) -> None:
+        """A node is lost, or has returned; within ``burst_s`` that is the same change."""
+        is_same = self.changes_at and at - self.changes_at[-1] <= burst_s
+        if self.newest_change_at is None and not is_same:
+            self.newest_change_at = at
+
+    def count_change(self) -> None:
+        """Count the newest change for later plans, once its own plan is made."""
+        if self.newest_change_at is not None and not self.is_gathering:
+            self.changes_at = (*self.changes_at, self.newest_change_at)[-_NUM_CHANGES:]
+            self.newest_change_at = None
+
 
 @dataclass(slots=True)
 class WantedPlans:
-    """Changes of nodes and tasks that have no plan yet. Written by ``membership.wanted_plans``."""
+    """Changes of nodes and tasks that have no plan yet."""
 
     seen: dict[str, str] = field(default_factory=dict)
     """What has changed, a sentence by node, task or ``policy``."""
     since: float = 0.0
     """When the newest of them was noted."""
 
+    def want(self, subject: str, seen: str, at: float) -> None:
+        """A change of ``subject`` wants a plan."""
+        self.seen[subject], self.since = seen, at
+
+    def drop(self, subjects: Container[str]) -> None:
+        """The plan for these is asked for."""
+        self.seen = {name: seen for name, seen in self.seen.items() if name not in subjects}
+
 
 @dataclass(slots=True)
 class ClusterState:
-    """The whole.
-
-    Its own fields are written by ``lifecycle.cluster_members``.
-    """
+    """The whole."""
 
     nodes: dict[NodeId, NodeState]
     tasks: dict[TaskId, TaskState]
@@ -65,6 +117,36 @@ class ClusterState:
     measurements: MeasurementLog = field(default_factory=MeasurementLog)
     bursts: BurstLog = field(default_factory=BurstLog)
     wanted_plans: WantedPlans = field(default_factory=WantedPlans)
+
+    def put_node(
+        self, spec: NodeSpec, condition: NodeCondition = NodeCondition.EXPECTED
+    ) -> NodeState:
+        """Add a node of which nothing is known; return it."""
+        self.nodes[spec.node] = node = NodeState(spec, Contact(spec.node, condition))
+        return node
+
+    def put_task(self, spec: TaskSpec) -> TaskState:
+        """Add a task that has never started; return it. A removed task of its name is replaced."""
+        former = self.tasks.get(spec.task)
+        task = TaskState(spec, Lifecycle(spec.task), limits=RegroupLimits.of(spec))
+        if former is not None:
+            # Processes, files and timers of older generations must stay harmless.
+            task = replace(
+                task, generation=Generation(former.generation + 1), leaving=former.leaving
+            )
+        self.tasks[spec.task] = task
+        return task
+
+    def reweigh(
+        self, name: TaskId, *, weight: float | None = None, keeps_running: bool | None = None
+    ) -> None:
+        """Suppose another priority of a task, in a copy of the state."""
+        spec = self.tasks[name].spec
+        if weight is not None:
+            spec = replace(spec, weight=weight)
+        if keeps_running is not None:
+            spec = replace(spec, keeps_running=keeps_running)
+        self.tasks[name] = replace(self.tasks[name], spec=spec)
 
     def can_use(self, worker: Worker) -> bool:
         """Whether a rank may run on ``worker``."""

@@ -1,17 +1,19 @@
 """What the core remembers of an incident: one fault from its first trace to its cure."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.rules.evidence import Evidence
-from controller.core.state.phases import IncidentState
+from controller.core.state.phases import INCIDENT_CHANGES, IncidentState, advance
+from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
 from profiles.faults.status import Status
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cause:
-    """The named cause of an incident, and its cure. Written by ``incidents.naming``."""
+    """The cause of an incident, and its cure, as far as they are known."""
 
     fault_at: float
     node: NodeId | None = None
@@ -31,7 +33,7 @@ class Cause:
 
 @dataclass(slots=True)
 class Recovery:
-    """How training continued after an incident. Written by ``incidents.resolution``."""
+    """How training continued after an incident."""
 
     resume: str = ""
     """How training was taken up again, and why so."""
@@ -44,12 +46,35 @@ class Recovery:
     state_source: StateSource | None = None
     """The farthest place that a rank of the next generation had to get its state from."""
 
+    def note_resume(self, reason: str, *, num_recomputed: int, num_saved: int) -> None:
+        """The parked generation is followed by another one; micro-batches are counted."""
+        self.resume = reason
+        self.recomputed_micro_batches += num_recomputed
+        self.saved_micro_batches += num_saved
+
+    def note_source(self, source: StateSource) -> None:
+        """The next generation has its state."""
+        self.state_source = source
+
+    def count_recomputed(self, num_micro_batches: int) -> None:
+        """Micro-batches of whole iterations are run again."""
+        self.recomputed_micro_batches += num_micro_batches
+
+    def note_unseen(self) -> None:
+        """Nobody sees when training continues."""
+        self.is_unseen = True
+
+    def note_recovered(self, recovery_s: float | None) -> None:
+        """Training continues; None if that is still to come, after all."""
+        self.recovery_s = recovery_s
+
 
 @dataclass(slots=True)
 class Incident:
     """One fault from its first trace to its cure.
 
-    Its own fields are written by ``incidents.incident_log``.
+    Methods that change the state raise ``InvariantViolationError`` where the table in
+    ``state.phases`` does not allow it: that is a bug of the core.
     """
 
     name: str
@@ -72,10 +97,79 @@ class Incident:
         """Whether the fault is not cured yet."""
         return self.state is not IncidentState.RESOLVED
 
+    def name_cause(self, cause: Cause) -> None:
+        """Keep what is known of the cause."""
+        self.cause = cause
+
+    def add_evidence(self, evidence: Iterable[Evidence]) -> None:
+        """Keep pieces of evidence."""
+        self.evidence += evidence
+
+    def absorb(self, other: "Incident") -> None:
+        """Another incident turns out to be a part of this one."""
+        self.add_evidence(other.evidence)
+        self.task = self.task or other.task
+
+    def cover(self, tasks: Iterable[TaskState]) -> None:
+        """The fault hits these tasks, in their present generations."""
+        self.covers |= {task.spec.task: task.generation for task in tasks}
+
+    def cover_only(self, tasks: Sequence[TaskState]) -> None:
+        """The fault hits these tasks and no other ones."""
+        self.task = tasks[0].spec.task if tasks else None
+        self.covers = {task.spec.task: task.generation for task in tasks}
+
+    def cover_nothing(self) -> None:
+        """The fault ends no generation, so evidence of another fault does not join the incident."""
+        self.covers = {}
+
+    def keep_root(self, evidence: Evidence) -> None:
+        """Keep the evidence of the root cause, if the incident was not opened on it."""
+        if evidence not in self.evidence:
+            self.evidence.append(evidence)
+
+    def _become(self, state: IncidentState) -> None:
+        self.state = advance(INCIDENT_CHANGES, self.state, state, self.name)
+
+    def decide(self) -> None:
+        """The cause is named; a plan has to cure it."""
+        self._become(IncidentState.DECIDED)
+
+    def decide_again(self) -> None:
+        """The cause is named, maybe once more; a plan has to cure it."""
+        if self.state is not IncidentState.DECIDED:
+            self.decide()
+
+    def act(self, at: float) -> None:
+        """The cure begins."""
+        self._become(IncidentState.ACTING)
+        self.acting_at = at
+
+    def hold(self) -> None:
+        """Hand a named fault to the operator."""
+        if self.state in {IncidentState.DECIDED, IncidentState.ACTING}:
+            self.hand_to_operator()
+
+    def hand_to_operator(self) -> None:
+        """The operator has to cure the fault."""
+        self._become(IncidentState.HELD)
+
+    def close(self, at: float) -> None:
+        """The fault is cured."""
+        self._become(IncidentState.RESOLVED)
+        self.resolved_at = at
+
+    def reopen(self, at: float) -> None:
+        """A cured fault was a part of one that shows only now: its recovery is still to come."""
+        self.decide()
+        self.reopened_at = at
+        self.resolved_at = self.acting_at = None
+        self.recovery.note_recovered(None)
+
 
 @dataclass(slots=True)
 class IncidentLog:
-    """All incidents of the run, oldest first. Written by ``incidents.incident_log``."""
+    """All incidents of the run, oldest first."""
 
     all: list[Incident] = field(default_factory=list)
     num_named: int = 0
@@ -90,3 +184,28 @@ class IncidentLog:
     def find(self, name: str) -> Incident | None:
         """Return the incident called ``name``, or None if another one has absorbed it."""
         return next((incident for incident in self.all if incident.name == name), None)
+
+    def next_name(self) -> str:
+        """Return the name of an incident that is opened now."""
+        self.num_named += 1
+        return f"I-{self.num_named}"
+
+    def keep(self, incident: Incident) -> None:
+        """Keep a new incident."""
+        self.all.append(incident)
+
+    def absorb(self, incident: Incident, other: Incident) -> None:
+        """The other incident turns out to be a part of this one."""
+        incident.absorb(other)
+        self.all.remove(other)
+
+    def close(self, incident: Incident, at: float) -> None:
+        """The fault is cured. Searches for open incidents begin after those that are over."""
+        incident.close(at)
+        while self.num_over < len(self.all) and not self.all[self.num_over].is_open:
+            self.num_over += 1
+
+    def reopen(self, incident: Incident, at: float) -> None:
+        """A cured fault was a part of one that shows only now."""
+        incident.reopen(at)
+        self.num_over = min(self.num_over, self.all.index(incident))

@@ -2,16 +2,13 @@
 
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import (
+    AT_REST,
     InvariantViolationError,
     NodeCondition,
     PlanState,
     TaskPhase,
 )
 from controller.core.state.task import TaskState
-
-_WITHOUT_RANKS = frozenset(
-    {TaskPhase.WAITING, TaskPhase.HELD, TaskPhase.STOPPED, TaskPhase.FINISHED}
-)
 
 
 def check_invariants(state: ClusterState) -> None:
@@ -36,7 +33,7 @@ def check_invariants(state: ClusterState) -> None:
                     task.spec.task,
                     worker.node,
                 )
-        if task.lifecycle.phase in _WITHOUT_RANKS and task.living_ranks:
+        if task.lifecycle.phase in AT_REST and task.living_ranks:
             raise InvariantViolationError(
                 f"{task.spec.task} is {task.lifecycle.phase} but has ranks", task.spec.task
             )

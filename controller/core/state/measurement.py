@@ -22,10 +22,7 @@ NUM_WARM_UP: Final = 2
 
 @dataclass(slots=True)
 class MeasuredSize:
-    """One size of a measurement; ``reason`` says why it was left out, or failed.
-
-    Written by ``measuring.sizes``.
-    """
+    """One size of a measurement; ``reason`` says why it was left out, or failed."""
 
     workers: int
     layout: Layout
@@ -35,10 +32,31 @@ class MeasuredSize:
     """Median of its iterations."""
     flops_per_s: float | None = None
 
+    def begin(self) -> None:
+        """It is measured now."""
+        self.phase = "running"
+
+    def keep(self, iteration_s: float) -> None:
+        """It is measured."""
+        self.phase, self.iteration_s = "measured", iteration_s
+
+    def rate(self, work: float) -> None:
+        """An iteration is so much work, in FLOPs; a size that is not timed has no rate."""
+        if self.iteration_s is not None:
+            self.flops_per_s = work / self.iteration_s
+
+    def leave_out(self, phase: Literal["failed", "skipped"], reason: str) -> None:
+        """It is not measured."""
+        self.phase, self.reason = phase, reason
+
+    def explain(self, reason: str) -> None:
+        """A better reason why it failed is known now."""
+        self.reason = reason
+
 
 @dataclass(slots=True)
 class MeasuredRun:
-    """The ranks of the size that is being measured. Written by ``measuring.measured_ranks``.
+    """The ranks of the size that is being measured.
 
     Attributes:
         task: Name that they run under: no task has it, and no file.
@@ -79,10 +97,50 @@ class MeasuredRun:
         is_named = (status.task, status.generation) == (self.task, self.generation)
         return is_named and worker is not None and worker.node == node
 
+    def lose(self, number: int) -> None:
+        """A rank has no process any more."""
+        self.living.pop(number, None)
+
+    def note_stopped(self, node: NodeId) -> None:
+        """A node has ended its ranks."""
+        self.stopped_nodes.add(node)
+
+    def fail(self, evidence: Evidence | None) -> None:
+        """Keep why it fails.
+
+        A cause counts more than its echoes, and nothing once the size is measured or skipped.
+        """
+        known = self.evidence
+        is_better = known is None or bool(
+            evidence and evidence.is_conclusive and not known.is_conclusive
+        )
+        if is_better and self.size.phase in {"running", "failed"}:
+            self.evidence = evidence
+
+    def is_reported_by(self, number: int) -> bool:
+        """Return whether this rank's iterations count: the first rank to report one is chosen."""
+        self.reporter = number if self.reporter is None else self.reporter
+        return self.reporter == number
+
+    def time_commit(self, observed_at: float) -> float | None:
+        """An iteration is committed; return since when, or None for the first."""
+        since, self.committed_at = self.committed_at, observed_at
+        self.num_commits += 1
+        return since
+
+    def add_duration(self, duration_s: float) -> None:
+        """An iteration after the first ``NUM_WARM_UP`` took so long."""
+        if self.num_commits > NUM_WARM_UP:
+            self.durations_s.append(duration_s)
+
+    def begin_ending(self) -> None:
+        """Its ranks are ordered to end."""
+        self.is_ending = True
+
 
 @dataclass(slots=True)
 class Measurement:
-    """The one that runs, or the newest. Written by ``measuring.sizes``.
+    """The one that runs, or the newest.
 
     Attributes:
         name: Distinct in the run of the cluster.
@@ -105,12 +163,31 @@ class Measurement:
         """Whether nothing of it is left to come, and no rank lives."""
         return bool(self.ended) and self.run is None
 
+    def end(self, reason: str) -> None:
+        """Begin no further size; the first reason counts. Nothing ends if it is empty."""
+        self.ended = self.ended or reason
+
+    def begin_run(self, run: MeasuredRun | None) -> None:
+        """These ranks measure now; None: the run is over."""
+        self.run = run
+
 
 @dataclass(slots=True)
 class MeasurementLog:
-    """Measurements of the run. Written by ``measuring.sizes``."""
+    """Measurements of the run."""
 
     current: Measurement | None = None
     """The one that runs, or the newest."""
     num_named: int = 0
     num_runs: int = 0
+
+    def begin(self, task: TaskId, num_iterations: int, sizes: list[MeasuredSize]) -> Measurement:
+        """A measurement begins; return it."""
+        self.num_named += 1
+        self.current = Measurement(f"M-{self.num_named}", task, num_iterations, sizes)
+        return self.current
+
+    def next_generation(self) -> Generation:
+        """Return the generation of the next run."""
+        self.num_runs += 1
+        return Generation(self.num_runs)

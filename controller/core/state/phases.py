@@ -63,6 +63,12 @@ class TaskPhase(StrEnum):
     FINISHED = "finished"
 
 
+AT_REST: Final = frozenset(
+    {TaskPhase.WAITING, TaskPhase.STOPPED, TaskPhase.HELD, TaskPhase.FINISHED}
+)
+"""Phases without ranks."""
+
+
 class IncidentState(StrEnum):
     """Where an incident is between detection and cure."""
 

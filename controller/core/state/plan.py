@@ -1,12 +1,15 @@
 """The core's memory of a plan: a division of the workers, and its decision."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from controller.core.rules.placement import Placement
 from controller.core.rules.planner.cost import Problem
-from controller.core.state.phases import PlanState
+from controller.core.state.phases import PLAN_CHANGES, PlanState, advance
 from controller.core.state.task_records import Target
 from nodeagent.protocol.ids import NodeId, TaskId
+
+_OPEN: Final = frozenset({PlanState.PENDING, PlanState.APPROVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,7 @@ class TaskChange:
 
 @dataclass(slots=True)
 class Plan:
-    """A division of the workers over all tasks, proposed or decided.
-
-    Written by ``planning.plans``.
-    """
+    """A division of the workers over all tasks, proposed or decided."""
 
     name: str
     revision: int
@@ -52,10 +52,22 @@ class Plan:
     approved_by: str | None = None
     decided_at: float | None = None
 
+    def become(self, state: PlanState) -> None:
+        """Change the state.
+
+        Raises:
+            InvariantViolationError: The table does not allow the change.
+        """
+        self.state = advance(PLAN_CHANGES, self.state, state, self.name)
+
+    def note_decision(self, at: float, approved_by: str | None) -> None:
+        """It was approved by somebody, or rejected if that is None."""
+        self.approved_by, self.decided_at = approved_by, at
+
 
 @dataclass(slots=True)
 class PlanLog:
-    """All plans of the run, oldest first. Written by ``planning.plans``."""
+    """All plans of the run, oldest first."""
 
     all: list[Plan] = field(default_factory=list)
     num_named: int = 0
@@ -69,6 +81,24 @@ class PlanLog:
     def executing(self) -> Plan | None:
         """Return the plan that is being carried out; there is at most one."""
         return self._newest(PlanState.APPROVED)
+
+    def keep(self, plan: Plan, revised: Plan | None) -> None:
+        """Keep a new plan, or the next revision of ``revised``."""
+        if revised is None:
+            self.num_named += 1
+            self.all.append(plan)
+        else:
+            self.all[self.all.index(revised)] = plan
+
+    def become(self, plan: Plan, state: PlanState) -> None:
+        """Change the state of a plan. Searches for open plans begin after those that are over.
+
+        Raises:
+            InvariantViolationError: The table does not allow the change.
+        """
+        plan.become(state)
+        while self.num_over < len(self.all) and self.all[self.num_over].state not in _OPEN:
+            self.num_over += 1
 
     def _newest(self, wanted: PlanState) -> Plan | None:
         newest = range(self.num_over, len(self.all))

@@ -1,27 +1,31 @@
 """The core's memory of a task: its specification, its generation, and its records.
 
-``TaskState`` itself holds the present generation. The records, each with a writer of its own, are
-in ``task_records``. Derived facts are properties, so that nothing has to be kept in step.
+``TaskState`` itself holds the present generation. Its records are in ``task_records``,
+``task_history`` and ``watch``. Derived facts are properties, so that nothing has to be kept in
+step.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from controller.core.rules.placement import Placement, Worker
 from controller.core.specs import TaskSpec
-from controller.core.state.phases import TaskPhase
+from controller.core.state.phases import AT_REST, TaskPhase
 from controller.core.state.rank import RankState
-from controller.core.state.task_records import (
-    Assignment,
+from controller.core.state.task_history import (
     FaultHistory,
-    LeavingRanks,
-    Lifecycle,
     RegroupLimits,
     RunProgress,
+    Transitions,
+)
+from controller.core.state.task_records import (
+    Assignment,
+    LeavingRanks,
+    Lifecycle,
     Spares,
     Stopping,
     Target,
     TaskMembership,
-    Transitions,
 )
 from controller.core.state.watch import Watch
 from nodeagent.protocol.ids import NO_GENERATION, Generation, NodeId
@@ -33,10 +37,13 @@ from profiles.layout import Layout
 class TaskState:
     """One task.
 
-    Its own fields are written by ``lifecycle.generation_start``.
+    A changed spec that ranks can run with takes effect at once: a weight, a limit, another
+    throughput table. Any other waits for a start with new processes only, because the processes of
+    a generation must agree on their program.
     """
 
     spec: TaskSpec
+    lifecycle: Lifecycle
     generation: Generation = NO_GENERATION
     layout: Layout | None = None
     placement: Placement = ()
@@ -48,7 +55,6 @@ class TaskState:
     """Processes beside the present generation."""
     watch: Watch = field(default_factory=Watch)
     """What shows whether the present generation progresses as it should."""
-    lifecycle: Lifecycle = field(default_factory=Lifecycle)
     assignment: Assignment = field(default_factory=Assignment)
     stopping: Stopping = field(default_factory=Stopping)
     leaving: LeavingRanks = field(default_factory=LeavingRanks)
@@ -83,6 +89,11 @@ class TaskState:
             if rank.joined is None:
                 return True
         return False
+
+    @property
+    def parked_ranks(self) -> list[int]:
+        """Ranks that have parked, by number."""
+        return [number for number, rank in self.ranks.items() if rank.position is not None]
 
     def runs_on(self, node: NodeId) -> bool:
         """Return whether a living rank is on ``node``."""
@@ -131,3 +142,46 @@ class TaskState:
         if self.lifecycle.phase is not TaskPhase.RUNNING or self.layout is None:
             return 0.0
         return self.spec.weight * self.spec.table.interim_flops_per_s(self.layout.num_workers)
+
+    def change_spec(self, spec: TaskSpec) -> bool:
+        """Give the task another spec; return whether all of it takes effect at once."""
+        is_at_once = self.lifecycle.phase in AT_REST or self.spec.takes_effect_at_once(spec)
+        self.membership.await_start(None if is_at_once else spec)
+        if is_at_once:
+            self.spec = spec
+        else:
+            # Priorities concern the planner alone.
+            self.spec = replace(self.spec, weight=spec.weight, keeps_running=spec.keeps_running)
+        return is_at_once
+
+    def take_next_spec(self) -> None:
+        """A task without ranks becomes what it was changed to."""
+        self.spec = self.membership.take_next_spec() or self.spec
+
+    def begin_program(self, layout: Layout) -> None:
+        """A generation of new processes begins: they run the newest program with ``layout``."""
+        following = self.membership.next_spec
+        if following is not None and following.has_layout(layout):
+            self.take_next_spec()
+        self.membership.begin_program(self.spec.program)
+
+    def begin_generation(
+        self,
+        target: Target,
+        ranks: Mapping[int, RankState],
+        resume: Resume,
+        spares: Spares,
+        watch: Watch,
+    ) -> None:
+        """The next generation begins at ``target``, with the spares beside it."""
+        self.generation = Generation(self.generation + 1)
+        self.layout, self.placement = target.layout, target.placement
+        self.ranks, self.spares = dict(ranks), spares
+        self.resume, self.watch = resume, watch
+        self.assignment.arrive(target)
+        self.lifecycle.begin_starting()
+
+    def note_advance(self, at: float, iteration: int) -> None:
+        """A rank has finished ``iteration``: the task has advanced if no other rank had."""
+        if iteration > self.newest_iteration:
+            self.progress.note_advance(at)

@@ -1,21 +1,20 @@
-"""The records that a task is made of. Each has one writing module, which its docstring names.
+"""The records of a task that say where it is, where it is to be, and which processes it has.
 
-Everybody may read them. ``tests/unit/core/test_one_writer.py`` holds the rule.
+What it has been through is in ``task_history``. A record's fields are assigned by its own methods
+alone; everybody may read them. ``tests/unit/core/test_own_writes.py`` holds the rule.
 """
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from controller.core.rules.actions import Cure
-from controller.core.rules.failed_start import FailedStart
 from controller.core.rules.placement import Placement, Worker
 from controller.core.rules.regroup.replicas import ModelPart
-from controller.core.rules.transitions import Experience, Transition
 from controller.core.specs import TaskSpec
-from controller.core.state.phases import TaskPhase
+from controller.core.state.phases import TASK_CHANGES, TaskPhase, advance
 from controller.core.state.rank import RankState
-from nodeagent.protocol.ids import Generation, NodeId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from profiles.layout import Layout
 
 Intent = Literal["run", "stop", "hold", "remove"]
@@ -44,7 +43,7 @@ class Target:
 
 @dataclass(slots=True)
 class Parking:
-    """The parked, or parking, generation of a task. Written by ``lifecycle.parking``."""
+    """The parked, or parking, generation of a task."""
 
     since: float
     at_boundary: bool
@@ -64,21 +63,120 @@ class Parking:
     is_impatient: bool = False
     """It has waited for workers of other tasks for long enough."""
 
+    def spread(self, broken: tuple[int, ...], *, at_boundary: bool) -> None:
+        """More ranks are broken, or the ranks are not to reach a boundary any more."""
+        self.broken, self.at_boundary = broken, self.at_boundary and at_boundary
+
+    def leave(self, ranks: Iterable[int]) -> None:
+        """The replica peers of these parked ranks are woken: they no longer wait for them."""
+        self.left.update(ranks)
+
+    def note_answer(self, node: NodeId) -> None:
+        """The node has said something that it says only while it lives."""
+        self.answered_nodes.add(node)
+
+    def note_loss(self, node: NodeId) -> None:
+        """A rank is gone: its node may be dying too, until its agent answers."""
+        self.answered_nodes.discard(node)
+
+    def settle_doubts(self) -> None:
+        """Time enough has passed for messages from the nodes that lost a rank."""
+        self.is_settled = True
+
+    def note_parked(self, at: float) -> None:
+        """All ranks have reported their positions: what follows is no part of parking."""
+        self.parked_at = at if self.parked_at is None else self.parked_at
+
+    def await_capacity(self) -> None:
+        """It waits for workers of other tasks."""
+        self.waits_for_capacity = True
+
+    def lose_patience(self) -> None:
+        """The time to wait for workers of other tasks is over."""
+        self.is_impatient = True
+
+    def restart_clock(self, at: float) -> None:
+        """A new controller begins: the time in which none was there is no part of parking."""
+        self.since, self.parked_at = at, None
+
 
 @dataclass(slots=True)
 class Lifecycle:
-    """The phase of a task. Written by ``lifecycle.phase_changes``."""
+    """The phase of a task.
 
+    A change that the table in ``state.phases`` does not allow is a bug of the core: every method
+    that changes the phase raises ``InvariantViolationError`` then.
+    """
+
+    task: TaskId
+    """Whose it is, for the text of that error."""
     phase: TaskPhase = TaskPhase.WAITING
     note: str = ""
     """Why, for operators."""
     parking: Parking | None = None
     """Present exactly while the phase is PARKING."""
 
+    def _change(self, phase: TaskPhase, note: str = "", parking: Parking | None = None) -> None:
+        self.phase = advance(TASK_CHANGES, self.phase, phase, self.task)
+        self.note, self.parking = note, parking
+
+    def begin_starting(self) -> None:
+        """The next generation begins."""
+        self._change(TaskPhase.STARTING)
+
+    def begin_training(self, note: str = "") -> None:
+        """The generation is known to train."""
+        self._change(TaskPhase.RUNNING, note)
+
+    def begin_parking(self, parking: Parking, note: str) -> None:
+        """The ranks are ordered to park."""
+        self._change(TaskPhase.PARKING, note, parking)
+
+    def begin_stopping(self, note: str) -> None:
+        """The ranks are ordered to end."""
+        self._change(TaskPhase.STOPPING, note)
+
+    def finish(self) -> None:
+        """The ranks have done all iterations, and are gone."""
+        self._change(TaskPhase.FINISHED)
+
+    def end_stopping(self) -> None:
+        """No rank of a stopping task is left."""
+        self._change(TaskPhase.WAITING)
+
+    def rest(self, intent: Intent) -> None:
+        """Put a task without ranks where its intent says."""
+        resting = {
+            "run": TaskPhase.WAITING,
+            "stop": TaskPhase.STOPPED,
+            "hold": TaskPhase.HELD,
+            "remove": TaskPhase.FINISHED,
+        }[intent]
+        if self.phase is TaskPhase.FINISHED or self.phase is resting:
+            return
+        if self.phase is not TaskPhase.WAITING and resting is not TaskPhase.WAITING:
+            self._change(TaskPhase.WAITING)
+        self._change(resting)
+
+    def await_plan(self, note: str) -> None:
+        """A task without ranks is stopped until a plan gives it workers."""
+        if self.phase is not TaskPhase.STOPPED:
+            self._change(TaskPhase.STOPPED)
+        self.note = note
+
+    def explain(self, note: str) -> None:
+        """Say why the phase lasts; empty if nothing keeps the task."""
+        self.note = note
+
+    def note_answer(self, node: NodeId) -> None:
+        """The node of a rank lives, if the task parks: see ``Parking.note_answer``."""
+        if self.parking:
+            self.parking.note_answer(node)
+
 
 @dataclass(slots=True)
 class Assignment:
-    """Where a task is to run. Written by ``lifecycle.assignments``."""
+    """Where a task is to run, and where it continues meanwhile."""
 
     target: Target | None = None
     """Where it is to be; None until a plan decides, if the task has lost workers."""
@@ -87,10 +185,49 @@ class Assignment:
     granted: Layout | None = None
     """What it was last given to run with; less may run where workers were lost since."""
 
+    def follow(self, target: Target | None) -> None:
+        """The task is to run there, as a plan or its first size says; nowhere if that is None."""
+        self.target, self.interim = target, None
+
+    def move(self, placement: Placement, layout: Layout | None) -> bool:
+        """Have the task start elsewhere with its layout, without a plan; return whether it can.
+
+        A plan that has given it another layout meanwhile comes first.
+        """
+        if self.target is None or self.target.layout != layout:
+            return False
+        self.follow(Target(self.target.layout, placement))
+        return True
+
+    def stay_at(self, place: Target | None) -> None:
+        """The task is to run where it is."""
+        self.target = place
+
+    def lose_target(self) -> None:
+        """The task can't run at its target: a plan has to say where it is to run."""
+        self.target = None
+
+    def withdraw_interim(self, is_out: Callable[[Target], bool]) -> None:
+        """Give the interim place up if a part of it is out of service."""
+        if self.interim is not None and is_out(self.interim):
+            self.interim = None
+
+    def settle_for(self, place: Target | None, fewest: int) -> Target | None:
+        """Continue at ``place`` meanwhile, if that has enough workers; return it then."""
+        if place is None or place.layout.num_workers < fewest:
+            return None
+        self.interim = place
+        return place
+
+    def arrive(self, place: Target) -> None:
+        """A generation begins at ``place``; a smaller interim place grants nothing."""
+        if place is self.target:
+            self.granted, self.interim = place.layout, None
+
 
 @dataclass(slots=True)
 class Stopping:
-    """The present stop of a task, or the newest. Written by ``lifecycle.start_stop``."""
+    """The present stop of a task, or the newest."""
 
     intent: Intent = "run"
     is_graceful: bool = False
@@ -100,13 +237,32 @@ class Stopping:
     stopped_nodes: set[NodeId] = field(default_factory=set)
     """Nodes that have carried out the present stop; ranks that they do not list are gone."""
 
+    def intend(self, intent: Intent) -> None:
+        """Say what comes after the stop."""
+        self.intent = intent
+
+    def begin(self, *, is_graceful: bool) -> None:
+        """The ranks are ordered to end, or to end at once after all."""
+        self.is_graceful, self.stopped_nodes = is_graceful, set()
+
+    def restart_clock(self, at: float) -> None:
+        """The stop counts from now: it begins, or a new controller does."""
+        self.since = at
+
+    def note_stopped(self, node: NodeId) -> None:
+        """A node has carried the stop out: ranks that it does not list from now on are gone."""
+        self.stopped_nodes.add(node)
+
+    def end(self, at: float) -> None:
+        """No rank is left."""
+        self.took_s = at - self.since
+
 
 @dataclass(slots=True)
 class Spares:
     """Processes that wait beside the generation, with their models, to be ranks again.
 
     Some were left out when their replica lost a rank. Others are started for the task's target.
-    Written by ``lifecycle.spares``.
     """
 
     ranks: dict[int, RankState] = field(default_factory=dict)
@@ -120,92 +276,58 @@ class Spares:
     next_number: int = 0
     """Number of the next process that prepares in this generation."""
 
+    def prepare(self, target: Target, added: Mapping[int, tuple[Worker, ModelPart]]) -> None:
+        """New processes, numbered from ``next_number``, are started for ``target``."""
+        self.next_number += len(added)
+        self.target, self.is_over = target, False
+        for number, (worker, part) in added.items():
+            self.ranks[number], self.parts[number] = RankState(worker), part
+
+    def drop(self, numbers: Iterable[int], target: Target | None) -> None:
+        """Forget spares; once none is left, new ones may be started for another ``target``."""
+        for number in numbers:
+            del self.ranks[number], self.parts[number]
+        if not self.ranks and self.target != target:
+            self.target, self.is_over = None, False
+
+    def end_wait(self) -> None:
+        """The time to prepare is over: spares that are not ready start with the generation."""
+        self.is_over = True
+
 
 @dataclass(slots=True)
 class LeavingRanks:
-    """Processes that are being ended. Written by ``lifecycle.leaving_ranks``."""
+    """Processes that are being ended, and the workers that they still occupy."""
 
     workers: dict[tuple[Generation, int], Worker] = field(default_factory=dict)
     """By generation and number, the worker that each process still occupies."""
 
+    def begin(self, generation: Generation, workers: Mapping[int, Worker]) -> None:
+        """Processes of a generation are ended: their workers are occupied until they are."""
+        self.workers |= {(generation, number): worker for number, worker in workers.items()}
 
-@dataclass(slots=True)
-class Transitions:
-    """The task's steps from one generation to the next.
+    def note_end(self, generation: Generation, number: int) -> None:
+        """A process has ended, or was never launched: its worker is free."""
+        self.workers.pop((generation, number), None)
 
-    Written by ``lifecycle.transition_times``.
-    """
+    def forget_on(self, takes: Callable[[Worker], bool]) -> None:
+        """The workers that ``takes`` names are lost with their processes."""
+        self.workers = {key: worker for key, worker in self.workers.items() if not takes(worker)}
 
-    current: Transition | None = None
-    """The present one, or the newest."""
-    experience: Experience = field(default_factory=Experience)
-
-
-@dataclass(slots=True)
-class RunProgress:
-    """How far a task is, and how fast. Written by ``lifecycle.progress``."""
-
-    iteration: int = 0
-    """Newest iteration that is committed."""
-    losses: dict[int, float] = field(default_factory=dict)
-    state_iteration: int = 0
-    """Iteration whose state the ranks have; behind ``iteration`` while iterations are run again."""
-    num_rerun_iterations: int = 0
-    redivided_after: int = 0
-    """Newest iteration at the last change of tp or pp.
-
-    Losses before it come from another division.
-    """
-    voted_iteration: int | None = None
-    """Newest iteration that is known to be committed from its vote alone, without a report."""
-    checkpoint_iteration: int = 0
-    checkpoint_s: float = 0.0
-    """How long the slowest checkpoint took to be complete on disk."""
-    num_memory_uses: int = 0
-    """Generations since the last new iteration that took state from in-memory checkpoints."""
-    committed_at: float | None = None
-    advanced_at: float = 0.0
-    """When a rank was first known to have finished an iteration that none had."""
-    mean_iteration_s: float | None = None
-    tokens_per_s: float | None = None
-    trained_in: Generation | None = None
-    """The newest generation that has trained; None if the program has never trained here."""
-    reporter: int | None = None
-    """Rank whose iterations count in this generation of a command, where several print them."""
-    is_unread_told: bool = False
-    """Whether it was announced that a command's lines look like iterations and are not read."""
-
-
-@dataclass(slots=True)
-class FaultHistory:
-    """Recoveries of a task since its last new iteration. Written by ``lifecycle.fault_history``."""
-
-    num_recoveries: int = 0
-    num_tries: int = 0
-    """How often the controller has tried it again after it was handed to the operator."""
-    last_cure: Cure | None = None
-    """The newest cure of a fault."""
-    suspects: list[NodeId | Worker] = field(default_factory=list)
-    """Nodes, and workers for single GPUs, that were isolated because a restart there failed."""
-    accused: list[NodeId] = field(default_factory=list)
-    """Nodes that were isolated because only the task's ranks named broken hardware there."""
-    failed_starts: list[FailedStart] = field(default_factory=list)
-    """Starts that ended before an iteration, with the program's own words."""
-
-
-@dataclass(slots=True)
-class RegroupLimits:
-    """What a regroup of the task can't use. Written by ``recovery.regroup_limits``."""
-
-    unsupported: tuple[str, ...] = ()
-    """Settings that do not recover in process; with any of them, no process continues."""
-    copies_failed_in: Generation | None = None
-    """The generation that stayed at its old place because its copies did not get complete."""
+    def forget_unlisted(
+        self, task: TaskId, node: NodeId, listed: Collection[tuple[TaskId, Generation, int]]
+    ) -> None:
+        """A leaving process of ``task`` that its node does not list is gone."""
+        self.workers = {
+            (generation, number): worker
+            for (generation, number), worker in self.workers.items()
+            if worker.node != node or (task, generation, number) in listed
+        }
 
 
 @dataclass(slots=True)
 class TaskMembership:
-    """Whether the task belongs to the cluster. Written by ``lifecycle.generation_start``."""
+    """Whether the task belongs to the cluster, and what it becomes."""
 
     is_removed: bool = False
     """Operators have removed it: its ranks are stopped, or gone."""
@@ -215,3 +337,24 @@ class TaskMembership:
     """What it becomes at its next start with new processes only."""
     program: str = ""
     """The program of its present processes."""
+
+    def leave(self) -> None:
+        """The task was removed from the cluster."""
+        self.is_removed, self.next_spec = True, None
+
+    def rejoin(self, spec: TaskSpec) -> None:
+        """A removed task was added again, while its ranks are being stopped."""
+        self.is_removed, self.is_rejoining, self.next_spec = False, True, spec
+
+    def await_start(self, spec: TaskSpec | None) -> None:
+        """Become ``spec`` at the next start with new processes only; None: nothing waits."""
+        self.next_spec = spec
+
+    def take_next_spec(self) -> TaskSpec | None:
+        """Return what the task becomes now that it has no ranks; None if that is what it is."""
+        following, self.next_spec, self.is_rejoining = self.next_spec, None, False
+        return following
+
+    def begin_program(self, program: str) -> None:
+        """New processes run this program."""
+        self.program = program

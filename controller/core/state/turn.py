@@ -47,6 +47,26 @@ class Turn:
     num_finished_before: int = 0
     is_repetition: bool = False
 
+    def ask_for_plan(self, request: PlanRequest) -> None:
+        """Have a plan made at the end of the turn."""
+        self.plan_requests.append(request)
+
+    def want_plan(self, subject: str, seen: str) -> None:
+        """Have a plan made for a change of ``subject`` once no node out of contact holds it up.
+
+        ``seen`` is its reason, for people. See ``membership.wanted_plans``.
+        """
+        self.state.wanted_plans.want(subject, seen, self.at)
+
+    def take_plan_requests(self) -> list[PlanRequest]:
+        """Return the plans that are wanted; they are made now."""
+        requests, self.plan_requests = self.plan_requests, []
+        return requests
+
+    def note_repetition(self, *, is_repetition: bool) -> None:
+        """Say whether the event reports only what is known already."""
+        self.is_repetition = is_repetition
+
     def emit(self, instruction: Instruction) -> None:
         """Add an instruction."""
         self.instructions.append(instruction)

@@ -5,7 +5,6 @@ import pytest
 from controller.core import sweeps
 from controller.core.events import Event, TimerFired
 from controller.core.instructions import Announce, StartRanks
-from controller.core.lifecycle import phase_changes
 from controller.core.state.phases import InvariantViolationError, NodeCondition, TaskPhase
 from controller.core.state.turn import Turn
 from controller.core.sweeps import SWEEPS, Sweep, run_sweeps
@@ -69,7 +68,7 @@ def test_an_impossible_change_names_its_task() -> None:
     world.run(5.0)
     task = world.machine.state.tasks[TaskId("gpt-a")]
     with pytest.raises(InvariantViolationError, match="gpt-a can't go from running to held") as it:
-        phase_changes._change(task, TaskPhase.HELD)
+        task.lifecycle._change(TaskPhase.HELD)
     assert it.value.subjects == ("gpt-a",)
 
 

@@ -397,7 +397,7 @@ def test_a_task_waits_until_the_ranks_on_its_workers_are_gone() -> None:
     world.post(MeasurementCancelled("r", "op", "M-1"))
     assert obstacle(turn, state.tasks[A], target) == "waits for workers of gpt-a@measure"
     end(world)
-    assert obstacle(turn, state.tasks[A], target) is None
+    assert obstacle(turn, state.tasks[A], target) == ""
 
 
 def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> None:
@@ -420,7 +420,7 @@ def test_nothing_starts_beside_ranks_that_were_left_behind_out_of_contact() -> N
     ask(world, 2)  # the world asserts that no worker has two processes
     assert name not in {worker.node for worker in starts(world)[-1].placement}
     assert end(world).sizes[0].phase == "measured"
-    assert obstacle(turn, state.tasks[A], target) is None
+    assert obstacle(turn, state.tasks[A], target) == ""
 
 
 def test_the_next_controller_has_the_same_state_and_ends_it() -> None:

@@ -14,7 +14,6 @@ from controller.core.events import (
     TaskAdded,
     TaskChanged,
 )
-from controller.core.lifecycle.cluster_members import put_task
 from controller.core.machine import Machine
 from controller.core.membership.file_changes import changes
 from controller.core.rules.placement import Worker
@@ -127,7 +126,7 @@ def test_a_weight_counts_at_once_although_the_program_waits(world: World) -> Non
 def test_a_task_of_a_former_name_counts_its_generations_on(world: World) -> None:
     former = task_of(world, A)
     former.leaving = LeavingRanks({(Generation(1), 0): Worker(N1, 0)})
-    new = put_task(world.machine.state, former.spec)
+    new = world.machine.state.put_task(former.spec)
     assert new.generation == former.generation + 1
     assert new.leaving == former.leaving, "its processes may still be ending"
 

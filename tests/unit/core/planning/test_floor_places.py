@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from controller.core.lifecycle.assignments import lose_target
 from controller.core.machine import Machine
 from controller.core.planning.floor_places import FloorPlaces
 from controller.core.planning.placed_division import divide
@@ -55,7 +54,7 @@ def divided(tasks: list[TaskSpec], node_sizes: list[int]) -> tuple[Division, Ava
     state.nodes.clear()
     state.nodes.update(world.machine.state.nodes)
     for task in state.tasks.values():
-        lose_target(task)
+        task.assignment.lose_target()
     turn = Turn(state, world.machine.policy, cause=0, at=world.now)
     planned = list(state.tasks.values())
     available = Available(turn, planned)
