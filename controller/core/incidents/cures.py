@@ -5,43 +5,37 @@ dead rank report before the rank's own node does. While a node of the task is ou
 is named here: whether the node is lost comes first (``controller.core.nodes.contact``). Failed
 collectives alone wait longer, for a cause to show.
 
-Which action cures it is chosen in ``controller.core.rules.actions``. A *reattempt* is a new
-generation of the same processes, a *restart* one with a new process for the rank at fault, and a
-*reconfigure* isolates the node and asks for a plan. Recoveries that bring no iteration end in the
-operator's hands, and so do at once what no action would cure: settings that are refused, a loss
-that is not finite, broken hardware that a task names wherever it runs.
+What cures it is decided in ``controller.core.rules.actions``, and carried out here. A *reattempt*
+is a new generation of the same processes, and a *restart* one with a new process for the rank at
+fault. *Isolate* and *reconfigure* take the node, or one GPU of it, out of service and ask for a
+plan. *Hold* hands the task to the operator.
 """
 
-from dataclasses import replace
-
 from controller.core.incidents.evidence_intake import incident_of, take_evidence
-from controller.core.incidents.failed_starts import (
-    handle_of_task,
-    may_fail_alike,
-    why_program_fails,
-)
-from controller.core.incidents.holding import hold_task, why_hopeless
+from controller.core.incidents.failed_starts import may_fail_alike, place_elsewhere
+from controller.core.incidents.fault_cases import fault_case
+from controller.core.incidents.holding import hold_task
 from controller.core.incidents.isolation import (
+    count_fault,
     exonerate,
     explain_isolation,
     isolate,
     isolate_gpu,
 )
-from controller.core.incidents.naming import handle, name_fault
+from controller.core.incidents.naming import name_fault
 from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.lifecycle.start_stop import stop
-from controller.core.rules.actions import Handling
+from controller.core.rules.actions import FaultCase, Handling, clears_suspects, decide
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
-from controller.core.rules.evidence import Evidence, has_broken_hardware
+from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
-from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.phases import IncidentState, NodeCondition
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from controller.core.timers import HaltOverdue, SettleIncident
 from nodeagent.protocol.ids import NodeId
-from profiles.faults.status import Action
 
 
 def settle(turn: Turn, incident: Incident) -> None:
@@ -119,7 +113,7 @@ def take_hangs(turn: Turn, task: TaskState) -> None:
     if incident and diagnosis and incident.cause.action == "reattempt" and incident.is_open:
         root = diagnosis.root.global_rank
         culprit = task.ranks.get(root) if root is not None else None
-        handle(turn, incident, diagnosis, culprit, None)  # for the record of its node
+        count_fault(turn, fault_case(turn, incident, diagnosis, rank=culprit))
         name_fault(turn, incident, diagnosis, Handling("restart"))
         task.faults.note_cure("restart", culprit.worker if culprit else None)
 
@@ -133,41 +127,25 @@ def take_hardware(turn: Turn, incident: Incident, evidence: Evidence) -> None:
     diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
     if node.service.isolated:
         note_broken_hardware(turn, node, evidence)
-    elif evidence.task is None:
-        _condemn(turn, incident, diagnosis)
     else:
-        _blame_hardware(turn, turn.state.tasks[evidence.task], incident, diagnosis)
+        task = turn.state.tasks[evidence.task] if evidence.task is not None else None
+        _decide_hardware(turn, task, incident, diagnosis)
 
 
-def _blame_hardware(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
-    """Hardware is broken, a probe or a rank says: that isolates the node.
-
-    A program, or what it was built with, can be wrong about devices wherever it runs. So where a
-    task's ranks blame a second node before an iteration is committed, and no probe has found
-    anything on either, both are left in service and the operator is asked.
-    """
-    root = diagnosis.root
-    assert root.node is not None, "hardware is somewhere"
-    is_doubted = incident.state is IncidentState.HELD and incident.cause.action == "none"
-    if (
-        is_doubted
-        and incident.cause.status is not None
-        and incident.cause.status.facts.names_device
-    ):
-        return  # another rank of the task that is held for it
-    has_probe = has_broken_hardware(incident.evidence, root.node)
-    others = [] if has_probe else [name for name in task.faults.accused if name != root.node]
-    if others and (task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING):
-        text = (
-            f"its ranks name broken hardware on {others[-1]} and then on {root.node}, and no probe has"
-            " found any: more likely its program, driver or libraries are at fault than both nodes;"
-            " the task is held; mend it, then propose a plan"
-        )
-        hold_task(turn, task, incident, diagnosis, text)
+def _decide_hardware(
+    turn: Turn, task: TaskState | None, incident: Incident, diagnosis: Diagnosis
+) -> None:
+    """Decide about a node whose hardware a probe or a rank says is broken."""
+    case = fault_case(turn, incident, diagnosis, task)
+    handling = decide(case, turn.policy)
+    if handling.action == "isolate":
+        _isolate_broken(turn, incident, case, handling)
+        if task is not None and case.node is not None:
+            task.faults.accuse(case.node, incident.evidence)
+    elif handling.action == "hold":
+        assert task is not None, "a node alone is not held"
+        hold_task(turn, task, incident, diagnosis, handling)
         exonerate(turn, task, task.faults.accused)
-        return
-    _condemn(turn, incident, diagnosis)
-    task.faults.accuse(root.node, incident.evidence)
 
 
 def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> None:
@@ -179,16 +157,16 @@ def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> Non
             task.faults.confirm_accusation(node.spec.node)
 
 
-def _condemn(turn: Turn, incident: Incident, diagnosis: Diagnosis) -> None:
+def _isolate_broken(turn: Turn, incident: Incident, case: FaultCase, handling: Handling) -> None:
     """Isolate the node with broken hardware, in addition to the incident's own cure."""
-    assert diagnosis.root.node is not None, "hardware is somewhere"
+    assert case.node is not None, "hardware is somewhere"
     if incident.state is IncidentState.RESOLVED:
         turn.state.incidents.reopen(incident, turn.at)
-    handling = handle(turn, incident, diagnosis, None, None)
-    name_fault(turn, incident, diagnosis, handling)
+    count_fault(turn, case)
+    name_fault(turn, incident, case.diagnosis, handling)
     incident.decide_again()
-    _forget_suspicion(turn, diagnosis.root.node)
-    isolate(turn, turn.state.nodes[diagnosis.root.node], incident, diagnosis.reason)
+    _forget_suspicion(turn, case.node)
+    isolate(turn, turn.state.nodes[case.node], incident, case.diagnosis.reason)
 
 
 def _forget_suspicion(turn: Turn, name: NodeId) -> None:
@@ -198,47 +176,53 @@ def _forget_suspicion(turn: Turn, name: NodeId) -> None:
 
 
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Decide what cures a fault of a task (``rules.actions.decide``), and carry it out."""
     if diagnosis.status.facts.names_device and diagnosis.root.node is not None:
         task.faults.count_recovery()
-        _blame_hardware(turn, task, incident, diagnosis)
+        _decide_hardware(turn, task, incident, diagnosis)
         return
-    is_over = incident.covers.get(task.spec.task) != task.generation
-    if is_over or not (task.can_regroup or task.lifecycle.phase is TaskPhase.STOPPING):
-        name_fault(turn, incident, diagnosis, Handling("restart"))  # a plan ended this generation
+    root, faults = diagnosis.root, task.faults
+    number = root.global_rank if diagnosis.is_local else None
+    rank = task.ranks.get(number) if number is not None else None
+    case = fault_case(turn, incident, diagnosis, task, rank)
+    is_over = case.task is not None and case.task.is_over
+    if not is_over and clears_suspects(diagnosis, case.worker, faults.suspects):
+        exonerate(turn, task, faults.suspects)
+        case = fault_case(turn, incident, diagnosis, task, rank)  # more nodes are in service
+    handling = decide(case, turn.policy)
+    if is_over:
+        name_fault(turn, incident, diagnosis, handling)
         incident.act(turn.at)
         return
-    task.faults.count_recovery()
-    root = diagnosis.root
-    if _is_held(turn, task, incident, diagnosis):
-        return
-    is_known = diagnosis.is_local and root.global_rank is not None
-    rank = task.ranks.get(root.global_rank) if is_known and root.global_rank is not None else None
-    at_fault = {root.node, rank.worker if rank else None}
-    if (
-        task.faults.suspects
-        and diagnosis.is_local
-        and root.node
-        and at_fault.isdisjoint(task.faults.suspects)
-    ):
-        exonerate(turn, task, task.faults.suspects)
-    last = task.faults.last_cure
-    handling = handle_of_task(turn, task, incident, diagnosis, rank)
-    worker = rank.worker if rank else None
-    task.faults.note_cure(handling.action, worker)
+    faults.count_recovery()
+    faults.note_failed_starts(case.failed_starts)
+    if handling.action == "hold":
+        hold_task(turn, task, incident, diagnosis, handling)
+    else:
+        _try_action(turn, task, incident, case, handling)
+
+
+def _try_action(
+    turn: Turn, task: TaskState, incident: Incident, case: FaultCase, handling: Handling
+) -> None:
+    root, last = case.diagnosis.root, task.faults.last_cure
+    if handling.is_counted:
+        count_fault(turn, case)
+    task.faults.note_cure(handling.paper_action, case.worker)
+    name_fault(turn, incident, case.diagnosis, handling)
     if handling.action == "reconfigure":
-        assert root.node is not None, "only a node can be isolated"
-        name_fault(turn, incident, diagnosis, handling)
+        subject = case.worker if handling.is_gpu and case.worker else root.node
+        assert subject is not None, "only a node can be isolated"
         incident.decide()
-        subject = worker if handling.is_gpu and worker else root.node
         task.faults.suspect(subject, last)
-        _isolate(turn, subject, incident, handling.why or diagnosis.reason)
+        _isolate(turn, subject, incident, handling.why or case.diagnosis.reason)
         return
-    if handling.action == "restart":
-        # Where no rank is to blame, the rank that reported the fault gets a new process.
-        (rank or task.ranks[root.global_rank or 0]).note_broken()
-    handling = Handling(_possible(task, handling.action), handling.why)
-    task.faults.note_cure(handling.action, worker)
-    name_fault(turn, incident, diagnosis, handling)
+    if handling.replaces_rank:
+        task.ranks[root.global_rank or 0].note_broken()
+    if handling.moves and root.node is not None:
+        placement = place_elsewhere(turn, task, root.node)
+        assert placement is not None, "there was room when this was decided"
+        task.assignment.move(placement)
     incident.act(turn.at)
     if task.can_regroup:
         halt(turn, task, note=f"parks after {incident.name}")
@@ -252,22 +236,3 @@ def _isolate(turn: Turn, suspect: NodeId | Worker, incident: Incident, why: str)
         isolate_gpu(turn, suspect, incident, why)
     else:
         isolate(turn, turn.state.nodes[suspect], incident, why)
-
-
-def _possible(task: TaskState, wanted: Action) -> Action:
-    """Return what becomes of a reattempt or restart, given which processes can continue."""
-    needs_process = bool(task.limits.unsupported) or any(
-        rank.is_broken or not rank.is_alive for rank in task.ranks.values()
-    )
-    return "restart" if needs_process or wanted == "none" else "reattempt"
-
-
-def _is_held(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> bool:
-    """Hold the task if no action would help; return whether it is held."""
-    reason: str | None = why_program_fails(turn, task, incident, diagnosis)
-    if reason:
-        nobody = replace(diagnosis, root=replace(diagnosis.root, node=None))
-        hold_task(turn, task, incident, nobody, reason, why=reason)
-    elif reason := why_hopeless(turn, task, diagnosis):
-        hold_task(turn, task, incident, diagnosis, reason)
-    return bool(reason)

@@ -20,42 +20,14 @@ from controller.core.timers import HeldRetryDue
 _PAUSE_GROWTH: Final = 5.0
 
 
-def why_hopeless(turn: Turn, task: TaskState, diagnosis: Diagnosis) -> str | None:
-    """Return why no action is tried, in words for operators; None if one is."""
-    if diagnosis.is_refusal:
-        return "the task's settings are refused; the task is held: fix them, then propose a plan"
-    if diagnosis.root.kind == "numbers":
-        return (
-            "the loss is not finite, also when the iteration is run once more: nothing was"
-            " updated, and the task is held; look at data and learning rate, then propose a plan"
-        )
-    if task.faults.num_recoveries > turn.policy.max_recoveries and diagnosis.is_of_checkpoints:
-        return f"{diagnosis.root.summary}: the task is held; fix it, then propose a plan"
-    if task.faults.num_recoveries > turn.policy.max_recoveries:
-        return (
-            f"{turn.policy.max_recoveries} recoveries brought no new iteration: the task is held;"
-            " propose a plan to try again"
-        )
-    return None
-
-
 def hold_task(
-    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, text: str, why: str = ""
+    turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis, handling: Handling
 ) -> None:
-    """Stop the task, and hand its incident to the operator.
-
-    Args:
-        turn: The event.
-        task: The task.
-        incident: Its incident.
-        diagnosis: Its cause.
-        text: What operators read, if there is no ``why``.
-        why: The reason of the incident's handling, in words for operators.
-    """
-    name_fault(turn, incident, diagnosis, Handling("none", why))
+    """Stop the task, and hand its incident to the operator."""
+    name_fault(turn, incident, diagnosis, handling)
     incident.hand_to_operator()
     task.assignment.follow(None)
-    note = f"{diagnosis.root.summary}; {why}" if why else text
+    note = handling.note
     pause_s = _pause_before_try(turn, task, diagnosis)
     if pause_s is not None:
         number = task.faults.num_tries + 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from controller.core.lifecycle.parking import halt
 from controller.core.lifecycle.start_stop import lose_rank, stop
-from controller.core.rules.actions import Occurrence
+from controller.core.rules.actions import FaultCase, Occurrence
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Worker
 from controller.core.state.incident import Incident
@@ -22,7 +22,6 @@ from controller.core.state.task_history import node_of
 from controller.core.state.task_records import Target
 from controller.core.state.turn import PlanRequest, Turn
 from nodeagent.protocol.ids import NodeId
-from profiles.faults.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +166,12 @@ def explain_isolation(node: NodeState, evidence: Evidence) -> None:
     node.service.isolate(f"isolated: {evidence.summary}")
 
 
-def count_fault(turn: Turn, node: NodeState, status: Status, worker: Worker | None) -> None:
-    """Count a fault against the node; old ones stop to count."""
-    longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
-    node.service.count(Occurrence(turn.at, status, worker), turn.at - longest_s)
+def count_fault(turn: Turn, case: FaultCase) -> None:
+    """Count a fault against its node, if one is to blame. Old faults stop to count."""
+    if case.node is not None and (not case.is_drill or turn.policy.counts_drills):
+        longest_s = max(turn.policy.network_window_s, turn.policy.restart_window_s)
+        fault = Occurrence(turn.at, case.diagnosis.status, case.worker)
+        turn.state.nodes[case.node].service.count(fault, turn.at - longest_s)
 
 
 def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> None:

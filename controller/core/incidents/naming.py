@@ -3,15 +3,10 @@
 from dataclasses import replace
 
 from controller.core.incidents.incident_log import open_incident
-from controller.core.incidents.isolation import count_fault
-from controller.core.rules.actions import Cure, FaultCase, Handling, choose
+from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis, diagnose
 from controller.core.rules.evidence import Evidence
-from controller.core.rules.placement import Worker
-from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Cause, Incident
-from controller.core.state.node import NodeState
-from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
@@ -20,33 +15,34 @@ from profiles.faults.status import Severity
 
 def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
     """Write the diagnosis into the incident and announce it."""
-    root, action = diagnosis.root, handling.action
+    root, action = diagnosis.root, handling.paper_action
+    node = None if handling.blames_program else root.node
     reason = "; ".join(filter(None, (diagnosis.reason, handling.why)))
-    if root.node is not None:
-        found = turn.state.nodes[root.node].findings.present.values()
+    if node is not None:
+        found = turn.state.nodes[node].findings.present.values()
         others = [one for one in found if one.first_line not in reason]
         reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
     seen_at = incident.detected_at if incident.reopened_at is None else incident.reopened_at
     cause = Cause(
         fault_at=min(root.observed_at, seen_at),
-        node=root.node,
+        node=node,
         global_rank=root.global_rank,
         status=diagnosis.status,
         severity=Severity.SEV1 if action == "reconfigure" else diagnosis.severity,
         method=diagnosis.method,
         action=action,
         reason=reason,
-        nodes=(root.node,) if root.node is not None else (),
+        nodes=(node,) if node is not None else (),
         decided_at=turn.at,
-        is_drill=is_staged(turn, incident, root.node),
+        is_drill=is_staged(turn, incident, node),
     )
     incident.name_cause(cause)
-    where = f" on {root.node}" if root.node else ""
+    where = f" on {node}" if node else ""
     turn.announce(
         "error", "incident", incident.name,
         f"{cause.severity} {cause.status}{where}: {reason}; action: {action}",
         status=str(cause.status), severity=str(cause.severity), task=incident.task,
-        node=root.node, rank=root.global_rank, action=action, method=diagnosis.method,
+        node=node, rank=root.global_rank, action=action, method=diagnosis.method,
         fault_at=cause.fault_at, detected_at=incident.detected_at, log=root.log,
     )  # fmt: skip
 
@@ -79,40 +75,6 @@ def hand_over(turn: Turn, task: TaskState, evidence: Evidence) -> None:
     incident.hand_to_operator()
 
 
-def handle(
-    turn: Turn,
-    incident: Incident,
-    diagnosis: Diagnosis,
-    rank: RankState | None,
-    last: Cure | None,
-    *,
-    is_counted: bool = True,
-) -> Handling:
-    """Choose the action for a fault, and note the fault in the record of its node.
-
-    Without ``is_counted`` the fault is not counted against the node.
-    """
-    root, state = diagnosis.root, turn.state
-    node = state.nodes[root.node] if root.node is not None and diagnosis.is_local else None
-    worker = rank.worker if rank else None
-    was_staged = is_staged(turn, incident, root.node)
-    case = FaultCase(
-        diagnosis=diagnosis,
-        at=turn.at,
-        worker=worker,
-        node=node.spec.node if node else None,
-        last=last,
-        record=tuple(node.service.faults) if node else (),
-        is_drill=was_staged,
-        is_last_node=node is not None and _is_last(state, node.spec.node),
-        has_other_gpus=node is not None and worker is not None and _has_others(turn, node, worker),
-    )
-    handling = choose(case, turn.policy)
-    if node is not None and is_counted and (not was_staged or turn.policy.counts_drills):
-        count_fault(turn, node, diagnosis.status, worker)
-    return handling
-
-
 def is_staged(turn: Turn, incident: Incident, node: NodeId | None) -> bool:
     """Return whether a drill explains an incident, and note that it does.
 
@@ -135,16 +97,3 @@ def spend_drills(turn: Turn, incident: Incident, node: NodeId) -> None:
     for drill in turn.state.drills.staged:
         if drill.node == node and 0 <= turn.at - drill.at <= turn.policy.drill_window_s:
             drill.explain(incident.name)
-
-
-def _is_last(state: ClusterState, name: NodeId) -> bool:
-    return not any(node.is_in_service and node.spec.node != name for node in state.nodes.values())
-
-
-def _has_others(turn: Turn, node: NodeState, worker: Worker) -> bool:
-    """Return whether the node has other workers that can serve."""
-    slots = set(range(node.spec.num_workers)) - node.service.isolated_gpus.keys() - {worker.slot}
-    if not _is_last(turn.state, node.spec.node):
-        return bool(slots)
-    tasks = [task for task in turn.state.tasks.values() if task.runs_on(node.spec.node)]
-    return len(slots) >= sum(task.spec.smallest_size for task in tasks)

@@ -20,10 +20,11 @@ from controller.core.incidents.evidence_intake import (
     network_fault_of,
     recent_incident_on,
 )
+from controller.core.incidents.fault_cases import fault_case
 from controller.core.incidents.incident_log import attach, open_incident
-from controller.core.incidents.isolation import isolate
-from controller.core.incidents.naming import handle, name_fault, spend_drills
-from controller.core.rules.actions import Handling
+from controller.core.incidents.isolation import count_fault, isolate
+from controller.core.incidents.naming import name_fault, spend_drills
+from controller.core.rules.actions import Handling, decide
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.rules.evidence import Evidence
 from controller.core.state.incident import Incident
@@ -141,7 +142,9 @@ def _take_network_fault(
         return
     incident = known or open_incident(turn, None, evidence)
     diagnosis = Diagnosis(evidence.status, evidence, evidence.summary)
-    handling = handle(turn, incident, diagnosis, None, None)
+    case = fault_case(turn, incident, diagnosis)
+    handling = decide(case, turn.policy)
+    count_fault(turn, case)
     if handling.action == "reconfigure":
         if known is not None:
             incident = open_incident(turn, None, evidence)

@@ -189,15 +189,17 @@ class Assignment:
         """The task is to run there, as a plan or its first size says; nowhere if that is None."""
         self.target, self.interim = target, None
 
-    def move(self, placement: Placement, layout: Layout | None) -> bool:
-        """Have the task start elsewhere with its layout, without a plan; return whether it can.
+    def can_move(self, layout: Layout | None) -> bool:
+        """Return whether the task may start elsewhere with its ``layout``, without a plan.
 
         A plan that has given it another layout meanwhile comes first.
         """
-        if self.target is None or self.target.layout != layout:
-            return False
+        return self.target is not None and self.target.layout == layout
+
+    def move(self, placement: Placement) -> None:
+        """Have the task start elsewhere with the layout of its target."""
+        assert self.target is not None
         self.follow(Target(self.target.layout, placement))
-        return True
 
     def stay_at(self, place: Target | None) -> None:
         """The task is to run where it is."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.classify.explain_catalogue import explanation, listing
-from controller.core.rules.actions import FaultCase, Handling, Occurrence, choose
+from controller.core.rules.actions import FaultCase, Handling, Occurrence, decide
 from controller.core.rules.diagnosis import Diagnosis, diagnose, diagnose_symptoms
 from controller.core.rules.evidence import Evidence, evidence_of
 from controller.core.rules.placement import Worker
@@ -121,7 +121,7 @@ def raised(data: Data, *, is_in_collective: bool) -> Evidence:
 
 def handling(diagnosis: Diagnosis, *earlier: Occurrence) -> Handling:
     case = FaultCase(diagnosis, 10.0, GPU, N1, record=earlier, has_other_gpus=True)
-    return choose(case, Policy())
+    return decide(case, Policy())
 
 
 def diagnosed(data: Data) -> Diagnosis:
@@ -149,12 +149,12 @@ def test_a_new_status_is_classified_explained_and_drilled(tmp_path: Path, facts:
     ]
     diagnosis = diagnosed(data)
     assert row["status"] == diagnosis.status == "widget_error"
-    assert row["action"] == handling(diagnosis).action
+    assert row["action"] == handling(diagnosis).paper_action
     assert row["severity"] == diagnosis.severity
 
     expected = data.drills["exception:status=widget_error"].expected
     assert (expected.status, expected.severity) == (diagnosis.status, diagnosis.severity)
-    assert expected.action == handling(diagnosis).action
+    assert expected.action == handling(diagnosis).paper_action
     assert data.drills["kernel-log:line=widget"].expected.status == "widget_error"
 
 
@@ -176,7 +176,7 @@ def test_a_status_that_names_a_device_outweighs_programs_and_isolates(tmp_path: 
     diagnosis = diagnose([died, said])
     assert diagnosis is not None
     assert (diagnosis.status, diagnosis.method) == ("widget_error", "exception propagation")
-    assert handling(diagnosis).action == "reconfigure"
+    assert handling(diagnosis).action == "isolate"
     assert status_by_sign(data.catalogue.statuses)["gpu_link_errors"] == "widget_error"
 
 
