@@ -2,11 +2,13 @@
 
 Begin with ``cluster_reader``, which reads a file and its includes; all mistakes come back at once.
 
-``cluster_keys``    the keys of each section, with their meanings.
-``section_reading`` from a section's table to its class.
-``node_collection`` the nodes of all files; ``node_groups`` makes them, ``hostlist`` expands names.
-``task_collection`` the tasks and the policy of all files.
-``toml_document``   a TOML file with the line of each key.
-``file_mistakes``   mistakes, each with file, line and mend.
+``cluster_keys``      the keys of each section, with their meanings.
+``section_reading``   from a section's table to its class.
+``node_collection``   the nodes of all files; ``node_groups`` makes them, ``hostlist`` expands names.
+``ssh_config``        how a host is reached, by the file's keys and OpenSSH's configuration.
+``task_collection``   the tasks and the policy of all files.
+``controller_choice``  which controller a command asks.
+``toml_document``     a TOML file with the line of each key.
+``file_mistakes``     mistakes, each with file, line and mend.
 ``published_schema``  the JSON schema that editors use.
 """

@@ -4,10 +4,12 @@ An event passes the rooms in this order. Begin with ``machine``.
 
 ``machine``             the one entry: ``Machine.handle(event) -> instructions``.
 ``sweeps``              the table of passes over the state after every event.
+``quiet_events``        events after which the sweeps have nothing to do.
 ``events``              the core's input.
 ``instructions``        the core's output.
 ``specs``               what operators say about a node and a task.
 ``timers``              timers that the core sets; each comes back as an event.
+``fired_timers``        what follows from a timer that has run out.
 ``state``               what the core remembers, and the ``Turn`` that one event is handled in.
 ``observation_intake``  what agents report, taken into the state.
 ``nodes``               contact with nodes: gained, lost and judged.

@@ -3,6 +3,7 @@
 ``controller_server``  composes everything, starts and stops it: one server per run.
 ``server_hooks``       extensions by the owner of a server: observers, drills, the end of the run.
 ``controller_config``  nodes, tasks and policy of a controller; ``profile_tasks`` makes the tasks.
+``cluster_config``     the same from a cluster file.
 ``controller``         core, journal, runtime and fleet: one controller, which another may follow.
 ``runtime``            feeds events to the core and carries out its instructions.
 ``rank_launches``      the launch of each rank, from instruction and program.

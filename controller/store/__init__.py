@@ -1,6 +1,7 @@
 """The files of a run, all in the directory of its journal. Begin with ``journal``.
 
 ``journal``           every event, written before the core handles it.
+``run_lock``          the lock of the directory: one controller writes there.
 ``replay``            the journal through the core: the state that the next controller takes over.
 ``run_file``          nodes, tasks and policy that the journal was written for.
 ``rendezvous_files``  the calls that filled the rendezvous tables, for the next controller.

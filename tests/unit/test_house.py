@@ -65,6 +65,19 @@ def test_every_folder_says_where_to_begin() -> None:
     assert [str(folder) for folder, text in inits.items() if not begins.search(text)] == []
 
 
+def test_a_guide_that_names_modules_names_all() -> None:
+    incomplete = []
+    for folder in sorted({path.parent for path in _modules()} - {Path("benchmarks")}):
+        guide = ast.get_docstring(ast.parse((REPOSITORY / folder / "__init__.py").read_text()))
+        has_list = re.search(r"^``\w+/?``(, ``\w+/?``)*  ", guide or "", re.MULTILINE)
+        named = set(re.findall(r"``(\w+)/?``", guide or "")) if has_list else set()
+        rooms = {path.stem for path in (REPOSITORY / folder).glob("*.py")}
+        rooms |= {path.parent.name for path in (REPOSITORY / folder).glob("*/__init__.py")}
+        if named & rooms and (missing := rooms - named - {"__init__", "__main__"}):
+            incomplete.append(f"{folder}: {', '.join(sorted(missing))}")
+    assert incomplete == []
+
+
 @pytest.mark.timeout(180)  # reads every file; a busy machine takes ten times its six seconds
 def test_few_sentences_in_docstrings_are_hard() -> None:
     counts = prose.count([text for text in prose.read_texts([]) if text.kind == "docstring"])

@@ -1,5 +1,20 @@
 """What the core remembers. Begin with ``cluster``, then ``task``.
 
-Rooms of the core change these records one event at a time; ``phases`` says which changes are
-possible.
+A record's fields are assigned by its own methods alone. Rooms of the core call them, one event at a
+time; ``phases`` says which changes of state are possible.
+
+``cluster``       the whole: nodes, tasks, and what is remembered of all of them.
+``node``          a node: contact, evidence about its loss, findings, service.
+``task``          a task and its present generation.
+``task_records``  where a task is, where it is to be, and which processes it has.
+``task_history``  what it has been through: progress, transitions, faults, limits.
+``watch``         what its generation was last seen to do.
+``rank``          one rank, or a spare.
+``incident``      one fault from its first trace to its cure.
+``plan``          a division of the workers, and its decision.
+``measurement``   a task's speed at several sizes.
+``drill_log``     faults that were staged on purpose.
+``phases``        the states of nodes, tasks, incidents and plans, and what may follow what.
+``invariants``    what must hold after every event.
+``turn``          one event being handled.
 """

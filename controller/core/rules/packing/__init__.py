@@ -9,5 +9,6 @@ here; ``controller.core.rules.placement`` translates names and calls this room. 
 ``eviction``          which held groups must move where not all can stay.
 ``eviction_options``  the options of each node, and the cheapest combination of them.
 ``bin_packing``       whether groups fit at all, where sizes do not divide each other.
+``missing_groups``    the groups that tasks lack if every rank that may stay does.
 ``slot_assignment``   from counts per node to slots and global ranks.
 """
