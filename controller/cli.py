@@ -53,9 +53,9 @@ def _demo() -> _Parts:
 
 
 def _classify() -> _Parts:
-    from controller.classify import classify_cli as command, classify_options as options
+    from controller.classify import classify_cli
 
-    return _Parts(options.add_arguments, command.run)
+    return _Parts(classify_cli.add_arguments, classify_cli.run)
 
 
 def _drill() -> _Parts:

@@ -1,5 +1,6 @@
 """The mistakes that pydantic finds in a TOML file, each as a place and one line of plain words."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -93,9 +94,26 @@ def _unknown_key(location: Location, known_by_parent: Mapping[str, Collection[st
     return f"unknown key {shorten(place_of(location))}; {words}"
 
 
+def words_of(mistake: ErrorDetails) -> str:
+    """Return what is wrong with a value, in words that follow on the value or its place."""
+    match mistake["type"]:
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "must be an object, of keys and values"
+        case "string_unicode":
+            return "must be text: half of a surrogate pair is none"
+        case "too_short" | "string_too_short":
+            return f"must have {mistake['ctx']['min_length']} or more in it"
+        case "value_error":
+            return mistake["msg"].removeprefix("Value error, ")
+        case _ if isinstance(mistake["input"], float) and not math.isfinite(mistake["input"]):
+            return "must be a finite number"
+    words = mistake["msg"].replace("Input should", "must", 1)
+    return words.replace("Unable to", "unable to", 1)
+
+
 def _wrong_value(mistake: ErrorDetails) -> str:
     place, value = place_of(mistake["loc"]), mistake["input"]
-    words = mistake["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+    words = words_of(mistake)
     if place and isinstance(value, str | int | float):
         place += f" = {shorten(repr(value))}"
     return f"{place}: {words}" if place else words

@@ -1,7 +1,6 @@
 """JSON read strictly: every mistake is one line that names file, place and mend."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from profiles.json_faults import first_fault
+from profiles.key_mistakes import words_of
 
 _MAX_SHOWN: Final = 80
 _MAX_PLACE: Final = 200
@@ -171,30 +171,21 @@ def _records_in(annotation: Any) -> list[type[Record]]:  # noqa: ANN401 - any ty
 def _words(mistake: ErrorDetails, records: list[type[Record]]) -> str:
     context = mistake.get("ctx", {})
     known = ", ".join(dict.fromkeys(key for each in records for key in each.model_fields))
-    words = mistake["msg"].lower().removeprefix("value error, ")
-    words = words.replace("input should be", "must be")
     match mistake["type"]:
         case "extra_forbidden":
-            words = f"unknown key; known: {known}"
+            return f"unknown key; known: {known}"
         case "missing":
-            words = "is missing"
+            return "is missing"
         case "union_tag_not_found":
             key = context["discriminator"].strip("'")
             tags = [tag for each in records for tag in get_args(each.model_fields[key].annotation)]
-            words = f"is missing; known: {', '.join(tags)}"
+            return f"is missing; known: {', '.join(tags)}"
         case "union_tag_invalid":
-            words = f"must be one of {context['expected_tags']}"
+            return f"must be one of {context['expected_tags']}"
         case "model_type" | "model_attributes_type" if known:
-            words = f"must have keys of its own; known: {known}"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            words = "must be an object, of keys and values"
-        case "string_unicode":
-            words = "must be text: half of a surrogate pair is none"
-        case "too_short" | "string_too_short":
-            words = f"must have {context['min_length']} or more in it"
-        case _ if isinstance(mistake["input"], float) and not math.isfinite(mistake["input"]):
-            words = "must be a finite number"
-    return words
+            return f"must have keys of its own; known: {known}"
+        case _:
+            return words_of(mistake)
 
 
 def _shown(value: object) -> str:

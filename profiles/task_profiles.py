@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from profiles.command_task import CommandTask
 from profiles.json_faults import digits_fault
@@ -29,6 +29,7 @@ from profiles.records import RecordError
 from profiles.table_key import with_points_of_file
 from profiles.throughput import ThroughputPoint, ThroughputTable
 from profiles.training_program import Program
+from profiles.training_settings import TrainingSettings
 
 DEMO_TASKS: Final = resources.files("profiles").joinpath("data", "demo.toml")
 """The file with the demo's tasks, ``gpt-a`` and ``gpt-b``."""
@@ -58,8 +59,8 @@ def _is_name(name: str) -> str:
     return name
 
 
-class TaskProfile(BaseModel):
-    """One task.
+class TaskProfile(TrainingSettings):
+    """One task. How it trains is in ``TrainingSettings``.
 
     Attributes:
         name: Unique in its file.
@@ -67,23 +68,12 @@ class TaskProfile(BaseModel):
         workers: Size at the start; a listed one.
         min_workers: Smallest size that the task may run at; a listed one.
         keeps_running: Whether a plan may stop it only if ``min_workers`` have no room.
-        command: What to run in the manner of torchrun instead of a training loop of ours; the keys
-            from ``model`` to ``memory_interval`` are then its own business and not allowed here,
-            except ``num_micro_batches``, which its arguments can hold as ``{micro_batches}``.
+        command: What to run in the manner of torchrun instead of a training loop of ours; how it
+            trains is then its own business, so ``model`` and the training settings are not allowed
+            here, except ``num_micro_batches``, which its arguments can hold as ``{micro_batches}``.
         model: Shape of the model. FLOPs are counted by it also where the program is one's own.
-        program: Training program; None for the built-in GPT. It says itself which layouts it can
-            do.
-        num_micro_batches: Micro-batches of the global batch; a multiple of every layout's dp.
-        micro_batch_size: Samples of one micro-batch.
-        learning_rate: Adam's step size.
-        checkpoint_interval: Iterations between two checkpoints.
-        checkpoints_kept: Complete checkpoints to keep; older ones are removed.
-        iteration_floor_s: Shortest time an iteration takes, seconds; slows toys down to be watched.
-        shard_optimizer: Whether each replica keeps a share of the optimizer state only.
-        memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
         long_intervals: After every multiple of one of these the program evaluates, or saves on its
             own account: the iteration that follows takes longer, and says nothing about the others.
-        num_iterations: The training ends after this many iterations; None means never.
         checkpoint_dir: Directory of its checkpoints, shared by all nodes; a command gets it as its
             task directory. Empty: a folder of its name below the run's.
         data: Text to train on, on every node. Empty: the run's.
@@ -94,8 +84,6 @@ class TaskProfile(BaseModel):
             names a table to take it from (``profiles.table_key``).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: Annotated[str, AfterValidator(_is_name)]
     weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
     workers: int = Field(gt=0)
@@ -103,17 +91,7 @@ class TaskProfile(BaseModel):
     keeps_running: bool = False
     command: CommandTask | None = None
     model: ModelShape | None = None
-    program: Program | None = None
-    num_micro_batches: int = Field(default=1, gt=0)
-    micro_batch_size: int = Field(default=1, gt=0)
-    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-    checkpoint_interval: int = Field(default=5, gt=0)
-    checkpoints_kept: int = Field(default=3, gt=0)
-    iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    shard_optimizer: bool = False
-    memory_interval: int = Field(default=1, ge=0)
     long_intervals: tuple[Annotated[int, Field(gt=1)], ...] = ()
-    num_iterations: Annotated[int, Field(gt=0)] | None = None
     checkpoint_dir: str = ""
     data: str = ""
     workdir: str = ""

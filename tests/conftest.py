@@ -1,7 +1,8 @@
-"""Which tests may run beside which, where `make test` runs two at a time.
+"""Which tests may run beside which, where `make test` runs three at a time.
 
-What starts agents, SSH servers and demos looks at their timing and takes turns; so do the ranks,
-which need all the memory bandwidth there is. Everything else goes wherever there is room.
+Drills wait for processes more than they compute, so one at a time leaves half a core idle. What
+looks closely at the timing of agents and SSH servers takes turns, and so do the ranks, which need
+all the memory bandwidth there is. Everything else goes wherever there is room.
 
 Property tests take the same examples every time, so that what fails does so because of a change;
 `make explore` looks for new ones.
@@ -29,7 +30,7 @@ _TESTS = Path(__file__).parent
 _GROUP_BY_PLACE = {
     "agent": "cluster",
     "console/test_terminal.py": "cluster",
-    "drills": "cluster",
+    "drills": "drills",
     "ssh": "cluster",
     "ranks": "ranks",
 }

@@ -1,8 +1,7 @@
 """The controller's API for consoles and scripts. Begin with ``wire``.
 
 ``wire``        the messages on the socket: requests, replies, snapshots.
-``views``       frozen views of the cluster; ``plan_views`` and ``measurement_views`` are apart.
-``view_base``   the base of all views.
+``views``       frozen views of the cluster.
 ``projection``  makes the views from the core's state.
 ``server``      serves clients on a unix socket.
 ``requests``    turns requests into events of the core.

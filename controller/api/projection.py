@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.api.views import (
-    AlternativeView,
     ClusterView,
     ControllerView,
     DrillView,
     ExplanationView,
-    FloorsView,
     IncidentView,
     LayoutView,
     MeasuredSizeView,
@@ -17,17 +15,14 @@ from controller.api.views import (
     NodeView,
     PlanView,
     PreparedView,
-    SensitivityView,
     StepView,
     TaskChangeView,
     TaskView,
-    TermsView,
     TransitionView,
-    WaitingView,
     WorkerView,
 )
 from controller.core.rules.placement import runs_of
-from controller.core.rules.planner.explanation import Explanation, FloorCost
+from controller.core.rules.planner.explanation import Explanation
 from controller.core.rules.transitions import Transition
 from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Incident
@@ -279,46 +274,5 @@ def _plan(plan: Plan, waf: float, explanation: Explanation | None) -> PlanView:
         ],
         steps=list(plan.steps),
         isolated_nodes=list(plan.isolated_nodes),
-        explanation=_explanation(explanation) if explanation else None,
-    )
-
-
-def _explanation(explanation: Explanation) -> ExplanationView:
-    return ExplanationView(
-        terms=[
-            TermsView(name=each.name, earned=each.earned, forgone=each.forgone)
-            for each in explanation.terms
-        ],
-        alternatives=[
-            AlternativeView(
-                differs={str(task): size for task, size in each.differs.items()},
-                objective=each.objective,
-                waf=each.waf,
-                verdict=each.verdict,
-            )
-            for each in explanation.alternatives
-        ],
-        sensitivity=[
-            SensitivityView(
-                estimate=each.estimate,
-                factor=each.factor,
-                differs={str(task): size for task, size in each.differs.items()},
-            )
-            for each in explanation.sensitivity
-        ],
-        waiting=WaitingView(
-            weighted_flop_per_min=explanation.waiting.weighted_flop_per_min,
-            gpu_hours_per_min=explanation.waiting.gpu_hours_per_min,
-        ),
-        floors=_floors(explanation.floors) if explanation.floors else None,
-    )
-
-
-def _floors(cost: FloorCost) -> FloorsView:
-    return FloorsView(
-        objective=cost.objective,
-        differs={str(task): size for task, size in cost.differs.items()},
-        share=cost.share,
-        without_room=list(map(str, cost.without_room)),
-        verdict=cost.verdict,
+        explanation=ExplanationView.model_validate(explanation) if explanation else None,
     )

@@ -1,81 +1,44 @@
-"""From a client's request to the event of the core."""
+"""From a client's command to the event of the core: the same fields under another name."""
 
-from typing import assert_never
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
 
 from controller.api import wire
 from controller.core.events import (
     DrillRequested,
-    EventBody,
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
     PlanApproved,
     PlanRejected,
     PlanRequested,
+    Request,
     UncordonRequested,
 )
-from nodeagent.protocol.ids import NodeId, TaskId
+
+EVENT_BY_COMMAND: Final[Mapping[type[wire.ClientCommand], type[Request]]] = {
+    wire.ApprovePlan: PlanApproved,
+    wire.RejectPlan: PlanRejected,
+    wire.RequestPlan: PlanRequested,
+    wire.UncordonNode: UncordonRequested,
+    wire.DecideLoss: LossDecided,
+    wire.MeasureTask: MeasurementRequested,
+    wire.CancelMeasurement: MeasurementCancelled,
+    wire.RunDrill: DrillRequested,
+}
+"""Commands that the core decides on. A test compares their fields with those of the events."""
+
+NAME_ON_WIRE: Final[Mapping[str, str]] = {"global_rank": "rank"}
+"""Fields of events that commands call otherwise."""
 
 
-def event_of(
-    command: wire.ApprovePlan
-    | wire.RejectPlan
-    | wire.RequestPlan
-    | wire.UncordonNode
-    | wire.DecideLoss
-    | wire.MeasureTask
-    | wire.CancelMeasurement
-    | wire.RunDrill,
-) -> EventBody:
-    """Return the event for ``command``."""
-    match command:
-        case wire.ApprovePlan() | wire.RejectPlan():
-            return _decision(command)
-        case wire.RequestPlan():
-            return PlanRequested(command.request_id, command.actor)
-        case wire.UncordonNode():
-            return UncordonRequested(
-                command.request_id,
-                command.actor,
-                NodeId(command.node),
-                command.is_forced,
-                command.gpu,
-            )
-        case wire.DecideLoss():
-            return LossDecided(
-                command.request_id, command.actor, NodeId(command.node), command.is_lost
-            )
-        case wire.MeasureTask() | wire.CancelMeasurement():
-            return _measurement(command)
-        case wire.RunDrill():
-            return DrillRequested(
-                command.request_id,
-                command.actor,
-                command.drill,
-                TaskId(command.task) if command.task else None,
-                command.rank,
-                NodeId(command.node) if command.node else None,
-            )
-        case _:
-            assert_never(command)
-
-
-def _decision(command: wire.ApprovePlan | wire.RejectPlan) -> EventBody:
-    about = command.request_id, command.actor, command.plan, command.revision
-    if isinstance(command, wire.ApprovePlan):
-        return PlanApproved(*about)
-    return PlanRejected(*about, command.reason)
-
-
-def _measurement(command: wire.MeasureTask | wire.CancelMeasurement) -> EventBody:
-    request_id, actor = command.request_id, command.actor
-    if isinstance(command, wire.CancelMeasurement):
-        return MeasurementCancelled(request_id, actor, command.measurement)
-    return MeasurementRequested(
-        request_id,
-        actor,
-        TaskId(command.task),
-        command.sizes,
-        command.num_iterations,
-        command.is_contained,
-    )
+def event_of(command: wire.ClientCommand) -> Request:
+    """Return the event for a command that is in ``EVENT_BY_COMMAND``."""
+    kind = EVENT_BY_COMMAND[type(command)]
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        value = getattr(command, NAME_ON_WIRE.get(field.name, field.name))
+        # What a client leaves empty is left to the core.
+        values[field.name] = None if value == "" and field.default is None else value
+    return kind(**values)

@@ -6,53 +6,185 @@ Field names are a published format: add fields, never rename one. Import every v
 """
 
 from enum import StrEnum
+from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from controller.api.measurement_views import MeasuredSizeView, MeasurementView
-from controller.api.plan_views import (
-    AlternativeView,
-    ExplanationView,
-    FloorsView,
-    PlanView,
-    PreparedView,
-    SensitivityView,
-    TaskChangeView,
-    TermsView,
-    WaitingView,
-)
-from controller.api.view_base import LayoutView, View
 from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
 
-__all__ = [
-    "AlternativeView",
-    "ClusterView",
-    "DrillView",
-    "ExplanationView",
-    "FloorsView",
-    "IncidentState",
-    "IncidentView",
-    "LayoutView",
-    "LogLevel",
-    "LogLine",
-    "MeasuredSizeView",
-    "MeasurementView",
-    "NodeCondition",
-    "NodeView",
-    "PlanState",
-    "PlanView",
-    "PreparedView",
-    "SensitivityView",
-    "StepView",
-    "TaskChangeView",
-    "TaskPhase",
-    "TaskView",
-    "TermsView",
-    "TransitionView",
-    "View",
-    "WaitingView",
-    "WorkerView",
-]
+__all__ = ["IncidentState", "NodeCondition", "PlanState", "TaskPhase"]
+"""States of the core that views hold. All other public names here are views."""
+
+
+class View(BaseModel):
+    """Base of all views: immutable. Unknown fields of a newer controller are ignored.
+
+    A view whose fields are named like those of an object of the core is made of that by
+    ``model_validate``.
+    """
+
+    # JSON has no NaN, and a loss may be one: as text it reaches the console instead of a null.
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings", from_attributes=True)
+
+
+class LayoutView(View):
+    """Sizes of a task's parallel groups."""
+
+    tp: int
+    pp: int
+    dp: int
+
+
+class TaskChangeView(View):
+    """The change that a plan makes to one task."""
+
+    task: str
+    workers_before: int
+    workers_after: int
+    layout_after: LayoutView | None = None
+    waf_before: float
+    waf_after: float
+    is_faulted: bool
+    moves: bool
+    """Whether the task gets another placement or layout."""
+    placement_before: list[str] = Field(default_factory=list)
+    """Workers in the order of the global ranks. Neighbours are one term: ``n1:0-3``, ``n2:5``."""
+    placement_after: list[str] = Field(default_factory=list)
+    transition_s: float = 0.0
+    """Expected seconds without training, if the task moves."""
+
+
+class AlternativeView(View):
+    """Another division of the workers, and the reason against it."""
+
+    differs: dict[str, int]
+    """Sizes of the tasks that differ from the plan."""
+    objective: float
+    """Weighted FLOP until the next expected fault, less the cost of transitions."""
+    waf: float
+    verdict: str
+
+
+class SensitivityView(View):
+    """A value of an estimate that would give another division."""
+
+    estimate: str
+    factor: float
+    """That value as a multiple of the estimate that was used."""
+    differs: dict[str, int]
+
+
+class WaitingView(View):
+    """The cost of each minute until a plan is applied, if faulted tasks do not train."""
+
+    weighted_flop_per_min: float
+    gpu_hours_per_min: float
+
+
+class FloorsView(View):
+    """The cost of tasks with ``keeps_running``."""
+
+    objective: float
+    """Weighted FLOP of the best division without them."""
+    differs: dict[str, int]
+    """Sizes of the tasks that differ from the plan there."""
+    share: float | None = None
+    """Loss as a share of that objective; None if that is not positive."""
+    without_room: list[str]
+    """Tasks that were to keep running and get no workers."""
+    verdict: str
+
+
+class TermsView(View):
+    """The terms of one task in the planner's objective, in weighted FLOP."""
+
+    name: str
+    earned: float
+    forgone: float
+
+
+class ExplanationView(View):
+    """The explanation of a plan."""
+
+    terms: list[TermsView]
+    alternatives: list[AlternativeView]
+    sensitivity: list[SensitivityView]
+    waiting: WaitingView
+    floors: FloorsView | None = None
+    """None if no task has ``keeps_running``."""
+
+
+class PreparedView(View):
+    """Plans that were computed before they are needed."""
+
+    num_events: int
+    """Events with a plan, among them "no event". Events with equal problems count once."""
+    took_s: float
+    is_current: bool
+    """Whether the plans are for the present cluster, as of a second ago at most."""
+    num_found: int
+    """Number of plans that were ready when they were needed."""
+    num_missed: int
+    """Number of plans that had to be computed when they were needed."""
+
+
+class PlanView(View):
+    """A proposed or decided division of the workers over all tasks."""
+
+    id: str
+    revision: int
+    trigger: str
+    """The incident or request that caused the plan."""
+    seen: str
+    """The observation behind the plan, in one sentence."""
+    why: str
+    """The reason for this division."""
+    state: PlanState
+    created_at: float
+    approved_by: str | None = None
+    decided_at: float | None = None
+    waf_before: float
+    """Weighted FLOP/s of all tasks before the event."""
+    waf_now: float
+    """Weighted FLOP/s of the cluster at the time of this view, as in ``ClusterView.waf``."""
+    waf_after: float
+    assignments: dict[str, int]
+    assignments_before: dict[str, int]
+    changes: list[TaskChangeView] = Field(default_factory=list)
+    steps: list[str] = Field(default_factory=list)
+    isolated_nodes: list[str] = Field(default_factory=list)
+    explanation: ExplanationView | None = None
+    """Follows a moment after the plan. Old plans have none."""
+
+
+class MeasuredSizeView(View):
+    """One size of a measurement."""
+
+    workers: int
+    layout: LayoutView
+    phase: Literal["waiting", "running", "measured", "failed", "skipped"]
+    reason: str = ""
+    """Why the size failed or was skipped."""
+    iterations: int = 0
+    """Iterations so far, with the warm-up; 0 unless the size runs."""
+    iteration_s: float | None = None
+    """Median after the warm-up."""
+    flops_per_s: float | None = None
+
+
+class MeasurementView(View):
+    """A measurement of a task's throughput on idle workers: the present or the newest one."""
+
+    name: str
+    task: str
+    num_iterations: int
+    """Measured iterations at each size."""
+    num_warm_up: int
+    """Iterations before the measured ones."""
+    ended: str = ""
+    """Why no further size will run; empty while the measurement continues."""
+    is_over: bool = False
+    sizes: list[MeasuredSizeView] = Field(default_factory=list)
 
 
 class WorkerView(View):

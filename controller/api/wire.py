@@ -51,31 +51,34 @@ class Reply(View):
     data: dict[str, JsonValue] | None = None
 
 
-class ApprovePlan(View):
+class ClientCommand(View):
+    """What every command says: a name for its reply, and who asks."""
+
+    request_id: str
+    actor: str
+
+
+class ApprovePlan(ClientCommand):
     """Apply a plan, if ``revision`` is still its newest revision.
 
     Refusals: ``unknown``, ``superseded``, ``decided``.
     """
 
     kind: Literal["approve_plan"] = "approve_plan"
-    request_id: str
-    actor: str
     plan: str
     revision: int
 
 
-class RejectPlan(View):
+class RejectPlan(ClientCommand):
     """Reject a plan. The tasks stay as they are. Refusals: as for ``ApprovePlan``."""
 
     kind: Literal["reject_plan"] = "reject_plan"
-    request_id: str
-    actor: str
     plan: str
     revision: int
     reason: str = ""
 
 
-class RequestPlan(View):
+class RequestPlan(ClientCommand):
     """Compute a plan for the present state, for instance after a rejection.
 
     Refusals: ``pending`` (a plan waits for a decision), ``nothing`` (no plan would change
@@ -83,11 +86,9 @@ class RequestPlan(View):
     """
 
     kind: Literal["request_plan"] = "request_plan"
-    request_id: str
-    actor: str
 
 
-class UncordonNode(View):
+class UncordonNode(ClientCommand):
     """Take an isolated node back into service, if its checks pass, or if ``is_forced``.
 
     With ``gpu`` this concerns only that GPU of the node. Without it, the node and all its GPUs.
@@ -96,27 +97,23 @@ class UncordonNode(View):
     """
 
     kind: Literal["uncordon_node"] = "uncordon_node"
-    request_id: str
-    actor: str
     node: str
     is_forced: bool = False
     gpu: int | None = None
 
 
-class DecideLoss(View):
+class DecideLoss(ClientCommand):
     """Decide that a node out of contact is lost, or that Unicron waits for it.
 
     Refusals: ``unknown``, ``nothing`` (it is not out of contact), ``unfit`` (its tasks advance).
     """
 
     kind: Literal["decide_loss"] = "decide_loss"
-    request_id: str
-    actor: str
     node: str
     is_lost: bool
 
 
-class MeasureTask(View):
+class MeasureTask(ClientCommand):
     """Measure a task's throughput on idle workers, at the given sizes or at all sizes.
 
     The reply's code is the measurement's name. Its progress is in the snapshots.
@@ -127,8 +124,6 @@ class MeasureTask(View):
     """
 
     kind: Literal["measure_task"] = "measure_task"
-    request_id: str
-    actor: str
     task: str
     sizes: tuple[int, ...] = ()
     num_iterations: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -136,28 +131,24 @@ class MeasureTask(View):
     """The operator states that the command task writes only below ``UNICRON_TASK_DIR``."""
 
 
-class CancelMeasurement(View):
+class CancelMeasurement(ClientCommand):
     """End a measurement. Its results so far stay. Refusals: ``unknown``, ``decided``."""
 
     kind: Literal["cancel_measurement"] = "cancel_measurement"
-    request_id: str
-    actor: str
     measurement: str
 
 
-class RunDrill(View):
+class RunDrill(ClientCommand):
     """Run a drill: stage a fault. Refusals: ``unsupported``, ``no_target``."""
 
     kind: Literal["run_drill"] = "run_drill"
-    request_id: str
-    actor: str
     drill: str
     task: str | None = None
     rank: int | None = None
     node: str | None = None
 
 
-class AskWhatIf(View):
+class AskWhatIf(ClientCommand):
     """Ask for the plan under other circumstances. The cluster does not change.
 
     The fields are explained in ``controller.core.rehearsal.Supposition``. With ``has_problem`` the
@@ -165,8 +156,6 @@ class AskWhatIf(View):
     """
 
     kind: Literal["ask_what_if"] = "ask_what_if"
-    request_id: str
-    actor: str
     lost: tuple[str, ...] = ()
     added: dict[str, _Count] = Field(default_factory=dict)
     num_added: _Count = 0
@@ -177,23 +166,19 @@ class AskWhatIf(View):
     has_problem: bool = False
 
 
-class DescribeCluster(View):
+class DescribeCluster(ClientCommand):
     """Ask for the nodes in service, the tasks at their present sizes, and the policy."""
 
     kind: Literal["describe_cluster"] = "describe_cluster"
-    request_id: str
-    actor: str
 
 
-class Shutdown(View):
+class Shutdown(ClientCommand):
     """End the run: of a demo, or of a cluster. Tasks save a checkpoint, then agents are ended.
 
     Refusal: ``unsupported`` where clients may not end the run.
     """
 
     kind: Literal["shutdown"] = "shutdown"
-    request_id: str
-    actor: str
 
 
 Question = AskWhatIf | DescribeCluster

@@ -4,7 +4,8 @@ Begin with ``cluster_reader``, which reads a file and its includes; all mistakes
 
 ``cluster_keys``      the keys of each section, with their meanings.
 ``section_reading``   from a section's table to its class.
-``node_collection``   the nodes of all files; ``node_groups`` makes them, ``hostlist`` expands names.
+``node_collection``   the nodes of all files; ``node_groups`` makes them.
+``hostlist``          many names in one short text.
 ``ssh_config``        how a host is reached, by the file's keys and OpenSSH's configuration.
 ``task_collection``   the tasks and the policy of all files.
 ``controller_choice``  which controller a command asks.

@@ -7,8 +7,7 @@ from controller.clusterfile.cluster_keys import not_a_home
 from controller.clusterfile.file_mistakes import Mistakes
 from controller.clusterfile.section_reading import items_of, subject_of, tables_of
 from controller.clusterfile.toml_document import TomlDocument
-from controller.settings.policy_file import checked_setting
-from controller.settings.settings_file import SettingsError
+from controller.settings.settings_file import SettingsError, checked_setting
 from profiles.task_profiles import TaskProfile, anchored, read_task
 
 _PATHS: Final = ("checkpoint_dir", "data")

@@ -179,60 +179,60 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanApproved:
-    """An operator approved the plan as of ``revision``."""
+class OperatorRequest:
+    """What every request of an operator says: a name for its answer, and who asks.
+
+    The other fields are those of the command of the same meaning in ``controller.api.wire``.
+    """
 
     request_id: str
     actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApproved(OperatorRequest):
+    """An operator approved the plan as of ``revision``."""
+
     plan: str
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRejected:
+class PlanRejected(OperatorRequest):
     """An operator declined the plan as of ``revision``."""
 
-    request_id: str
-    actor: str
     plan: str
     revision: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequested:
+class PlanRequested(OperatorRequest):
     """An operator asked for a plan for the present state."""
-
-    request_id: str
-    actor: str
 
 
 @dataclass(frozen=True, slots=True)
-class UncordonRequested:
+class UncordonRequested(OperatorRequest):
     """An operator wants an isolated node back in service; forced, even if its checks do not pass.
 
     With ``gpu`` only that one of it; without, the node and every single GPU of it.
     """
 
-    request_id: str
-    actor: str
     node: NodeId
     is_forced: bool = False
     gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LossDecided:
+class LossDecided(OperatorRequest):
     """An operator says whether a node out of contact is lost, or is to be waited for."""
 
-    request_id: str
-    actor: str
     node: NodeId
     is_lost: bool
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementRequested:
+class MeasurementRequested(OperatorRequest):
     """An operator wants a task's speed measured on idle workers.
 
     At ``sizes``, or at all sizes if ``sizes`` is empty.
@@ -242,8 +242,6 @@ class MeasurementRequested:
             into the directory that it is given.
     """
 
-    request_id: str
-    actor: str
     task: TaskId
     sizes: tuple[int, ...]
     num_iterations: int
@@ -251,20 +249,16 @@ class MeasurementRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementCancelled:
+class MeasurementCancelled(OperatorRequest):
     """An operator does not want to wait for a measurement."""
 
-    request_id: str
-    actor: str
     measurement: str
 
 
 @dataclass(frozen=True, slots=True)
-class DrillRequested:
+class DrillRequested(OperatorRequest):
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
-    request_id: str
-    actor: str
     drill: str
     task: TaskId | None = None
     global_rank: int | None = None

@@ -13,8 +13,7 @@ from controller.demo.demo_arguments import DEFAULT_ITERATIONS
 from controller.demo.kept_files import why_unusable
 from controller.drills.drill_arguments import ScheduledDrill, parse_drill
 from controller.localcluster.local_node import NetworkChoice, ServerChoice
-from controller.settings.domain_file import load_failure_domains
-from controller.settings.policy_file import load_policy
+from controller.settings.settings_file import load_failure_domains, load_policy
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.corpus import load_corpus
 from profiles.task_profiles import (

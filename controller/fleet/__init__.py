@@ -3,7 +3,6 @@
 ``node_links``         all nodes: the port ``Fleet`` of the runtime.
 ``node_link``          one node: connect, open a session with the agent, retry.
 ``bootstrap``          copies the agent to a node and starts it; ``bundle`` holds its files.
-``link_context``       what all links share.
 ``report_age``         how old a report is when it comes.
 ``node_connection``    SSH logins; ``login_keys`` and ``host_keys`` say with which keys.
 ``node_commands``      commands on a node over SSH.

@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from typing import Final
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import asyncssh
 from pydantic import BaseModel, TypeAdapter
@@ -25,19 +27,22 @@ from controller.core.events import (
 )
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent, open_bridge
+from controller.fleet.bundle import Bundle
 from controller.fleet.errors import (
     LinkError,
     PermanentLinkError,
     TemporaryLinkError,
     translated,
 )
-from controller.fleet.link_context import LinkContext
 from controller.fleet.node_commands import home_of
-from controller.fleet.node_connection import CONNECT_LIMIT_S
+from controller.fleet.node_connection import CONNECT_LIMIT_S, SshLogins
 from controller.fleet.open_commands import OpenCommands, Subject
 from controller.fleet.report_age import ReportAge
 from controller.fleet.workdir_copy import bring_workdir
+from controller.loop_clock import LoopClock
+from controller.workdirs.workdir_store import WorkdirStore
 from nodeagent.protocol.codec import Codec, MessageReader, encode
+from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -54,6 +59,58 @@ from nodeagent.protocol.messages import (
     Welcome,
 )
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of the controller: agents obey the newest term of a run."""
+
+    run_id: str
+    term: int
+    controller: str = ""
+    """Which process it is, for people."""
+
+
+class Listener(Protocol):
+    """Gets the events, rendezvous calls and notes of a link."""
+
+    def post(self, body: EventBody) -> None:
+        """Have the core handle an event."""
+        ...
+
+    def take_store_call(self, node: NodeId, call: StoreCall) -> None:
+        """Carry out a rendezvous call of a rank on ``node``."""
+        ...
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Do work beside the session."""
+        ...
+
+    def note(self, node: NodeId, text: str) -> None:
+        """Publish the reason why a node can't be reached."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What all links of a fleet share.
+
+    Attributes:
+        bundle: The agent's code, for nodes that have none.
+        identity: The controller, as agents know it.
+        listener: Gets events, rendezvous calls and notes.
+        clock: The clock of the run.
+        logins: Opens SSH connections.
+        workdirs: Versions of tasks' folders, for nodes that lack them.
+    """
+
+    bundle: Bundle
+    identity: Identity
+    listener: Listener
+    clock: LoopClock
+    logins: SshLogins
+    workdirs: WorkdirStore
+
 
 _LOG: Final = logging.getLogger(__name__)
 _SILENCE_LIMIT_S: Final = 2.0

@@ -13,9 +13,8 @@ from controller.core.events import EventBody
 from controller.core.instructions import ProbeNode
 from controller.fleet.address import NodeAddress, decode_address
 from controller.fleet.bundle import build_bundle
-from controller.fleet.link_context import Identity, LinkContext, Listener
 from controller.fleet.node_connection import SshLogins
-from controller.fleet.node_link import NodeLink, RankCommand
+from controller.fleet.node_link import Identity, LinkContext, Listener, NodeLink, RankCommand
 from controller.fleet.open_commands import ProbeSubject, RankSubject, Subject
 from controller.fleet.rendezvous_tables import RendezvousTables
 from controller.loop_clock import LoopClock

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.api.plan_views import PlanView
-from controller.api.views import ClusterView, IncidentView, NodeView, TaskView
+from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
 from controller.core.state.phases import IncidentState, PlanState
 
 

@@ -1,4 +1,4 @@
-"""From a cluster file to the controller config: the sibling of the demo's ``demo_config``."""
+"""From a cluster file to the controller config."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -26,8 +26,8 @@ from controller.core.specs import TaskSpec
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import NodeCondition
 from controller.fleet.address import NodeAddress, decode_address
-from controller.fleet.link_context import Identity
 from controller.fleet.node_connection import SshLogins
+from controller.fleet.node_link import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher

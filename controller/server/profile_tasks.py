@@ -9,6 +9,7 @@ from controller.server.rank_launches import CommandLaunch, TaskProgram
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.task_profiles import TaskProfile
+from profiles.training_settings import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +97,14 @@ def _program(profile: TaskProfile, options: TrainingOptions, version: str) -> Ta
         inner = _inside(profile.workdir, program.directory)
         program = program.model_copy(update={"directory": inner})
     assert profile.model is not None, "a profile has a command or a model"
+    settings = {key: getattr(profile, key) for key in TrainingSettings.model_fields}
+    own = {"program": program, "num_iterations": _last_iteration(profile, options.num_iterations)}
     return TrainingSpec(
+        **(settings | own),
         model=profile.model,
-        program=program,
         data_path=profile.data or options.data_path,
         checkpoint_dir=directory,
-        checkpoint_interval=profile.checkpoint_interval,
-        checkpoints_kept=profile.checkpoints_kept,
-        num_micro_batches=profile.num_micro_batches,
-        micro_batch_size=profile.micro_batch_size,
-        learning_rate=profile.learning_rate,
         seed=options.seed,
-        num_iterations=_last_iteration(profile, options.num_iterations),
-        iteration_floor_s=profile.iteration_floor_s,
-        shard_optimizer=profile.shard_optimizer,
-        memory_interval=profile.memory_interval,
         workdir=version,
     )
 

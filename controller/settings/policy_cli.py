@@ -11,8 +11,7 @@ from rich.table import Table
 from controller.arguments import HelpText
 from controller.core.rules.policy import Policy
 from controller.settings.explain_policy import actions, as_json, rules, settings_of, statuses
-from controller.settings.policy_file import load_policy
-from controller.settings.settings_file import SettingsError
+from controller.settings.settings_file import SettingsError, load_policy
 
 _EPILOG = """\
 A settings file is TOML. Every key of [policy] is optional; times are seconds:

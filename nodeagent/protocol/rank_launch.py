@@ -9,54 +9,30 @@ from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from profiles.model import ModelShape
-from profiles.training_program import Program
+from profiles.training_settings import TrainingSettings
 
 
-class TrainingSpec(BaseModel):
-    """Settings of a task's training that do not depend on its layout.
+class TrainingSpec(TrainingSettings):
+    """The training of a task, as its ranks get it.
 
     The same specification gives the same losses on every layout, within float32 rounding.
 
     Attributes:
         model: Shape of the model.
-        program: Training program; None for the built-in GPT.
         data_path: Text file that is read as bytes; empty means the reference text of CPython.
         checkpoint_dir: Directory of the task's checkpoints, shared by all nodes; empty where
             nothing is loaded, saved or recorded.
-        checkpoint_interval: Iterations between two checkpoints.
-        checkpoints_kept: Complete checkpoints to keep; older ones are removed.
-        num_micro_batches: Micro-batches of the global batch, over all replicas; at least dp.
-        micro_batch_size: Samples of one micro-batch.
-        learning_rate: Adam's step size, constant.
         seed: Seed of weights and data order.
-        num_iterations: Iterations after which the task is finished; None trains without end.
-        iteration_floor_s: Shortest time an iteration takes, seconds. The demo slows its toy models
-            down with it, so that an operator can follow; 0 trains at full speed.
         bucket_size: Elements of a gradient bucket, reduced as one; None takes Megatron's default.
-        shard_optimizer: Whether each replica keeps a share of the optimizer state only, as with
-            Megatron's distributed optimizer. The losses are the same.
-        memory_interval: Iterations between two in-memory checkpoints; 0 makes none.
         workdir: Version of the task's folder on the node, in which the program's directory is;
             empty where that is absolute.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     model: ModelShape
-    program: Program | None = None
     data_path: str = ""
     checkpoint_dir: str
-    checkpoint_interval: int = Field(default=5, gt=0)
-    checkpoints_kept: int = Field(default=3, gt=0)
-    num_micro_batches: int = Field(default=12, gt=0)
-    micro_batch_size: int = Field(default=1, gt=0)
-    learning_rate: float = Field(default=1e-3, gt=0)
     seed: int = 1
-    num_iterations: int | None = Field(default=None, gt=0)
-    iteration_floor_s: float = Field(default=0.0, ge=0)
     bucket_size: int | None = Field(default=None, gt=0)
-    shard_optimizer: bool = False
-    memory_interval: int = Field(default=1, ge=0)
     workdir: str = ""
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from profiles.key_mistakes import words_of
+
 _Row = TypeVar("_Row", bound=BaseModel)
 _QUOTED: Final = re.compile(r"'([^']+)'")
 
@@ -100,5 +102,4 @@ def _mistake(error: ErrorDetails, kind: type[BaseModel]) -> str:
     context: Mapping[str, Any] = error.get("ctx", {})
     if error["type"] in {"enum", "literal_error"} and isinstance(value, str):
         return f"{column}: {unknown('value', value, _QUOTED.findall(context['expected']))}"
-    message = error["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
-    return f"{column}: {message}" if column else message
+    return f"{column}: {words_of(error)}" if column else words_of(error)

@@ -126,6 +126,7 @@ def test_a_program_that_can_not_start_is_held_and_its_log_is_named(
     assert all("trian.py" in log.read_text() for log in logs)
 
 
+@pytest.mark.thorough  # unit/drills/test_drill_schedule and core/lifecycle/test_command_tasks
 def test_a_drill_that_the_program_can_not_stage_ends_the_run(
     short_tmp: Path, tmp_path: Path
 ) -> None:

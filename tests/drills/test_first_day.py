@@ -1,6 +1,7 @@
 """``docs/operations/first-day.md``, followed command by command."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,10 +23,37 @@ def commands() -> list[str]:
     return [line.removeprefix(_PROMPT) for line in lines if line.startswith(_PROMPT)]
 
 
+_WAITING = re.compile(r"sleep (\d+); (.*)")
+_SHOWN_AFTER_WAITING = {
+    "unicron status": ("gpt-b │ running", "gpt-a │ running"),
+    "grep I-1": ("resolved",),
+    "grep -e lost_connection": ("P-1    applied in", "I-2    resolved"),
+    "unicron status ||": ("exit code 3",),
+    "grep -e taken": ("taken over", "n1     back", "n2     back", "n4     back"),
+}
+"""By the beginning of a command that the page runs after a pause: what it is to show then."""
+
+
+def without_pause(line: str) -> str:
+    """Return a command that waits for what it is to show, where the page has readers wait."""
+    found = _WAITING.fullmatch(line)
+    if found is None:
+        return line
+    words = max((each for each in _SHOWN_AFTER_WAITING if found[2].startswith(each)), key=len)
+    tests = " && ".join(f"grep -qF '{each}' <<< \"$shown\"" for each in _SHOWN_AFTER_WAITING[words])
+    limit = 4 * int(found[1]) + 20
+    return (
+        f"SECONDS=0; until shown=$({found[2]}); {tests} || [ $SECONDS -gt {limit} ]; do sleep 0.3;"
+        ' done; echo "$shown"'
+    )
+
+
 def test_the_page_leads_from_nodes_to_a_healed_cluster_and_its_end(
     short_tmp: Path, tmp_path: Path
 ) -> None:
-    script = "".join(f"echo '{_MARK}{n}'\n{line}\n" for n, line in enumerate(commands()))
+    script = "".join(
+        f"echo '{_MARK}{n}'\n{without_pause(line)}\n" for n, line in enumerate(commands())
+    )
     python = Path(sys.executable).parent
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False,

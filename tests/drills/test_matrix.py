@@ -23,11 +23,9 @@ def drill(tmp: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "further", [(), pytest.param(("kernel-log:line=xid-79",), marks=pytest.mark.thorough)]
-)
-def test_rows_agree_with_what_is_expected(short_tmp: Path, further: tuple[str, ...]) -> None:
-    kinds = ("kill-rank", *further)
+@pytest.mark.thorough  # the matrix is data of unit/drill_matrix, and the drill one of test_demo
+def test_rows_agree_with_what_is_expected(short_tmp: Path) -> None:
+    kinds = ("kill-rank", "kernel-log:line=xid-79")
     options = ("--json", "--no-namespaces", "--only", *kinds, "partition")
     finished = drill(short_tmp, "matrix", *options)
     found: dict[str, Any] = json.loads(finished.stdout)

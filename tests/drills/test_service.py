@@ -18,6 +18,7 @@ from controller.store.run_file import read_run
 from tests.fakes.cluster_runs import (
     controller_of,
     demo_tasks,
+    end_everything_of,
     outcome_of,
     pids_of,
     reach,
@@ -36,7 +37,7 @@ pytestmark = [
 ]
 
 REPOSITORY = Path(__file__).parents[2]
-NUM_ITERATIONS = 60
+NUM_ITERATIONS = 40
 """Tasks outlast both kills: a controller may take seconds to start, and training does not wait."""
 SEED = 40
 
@@ -51,11 +52,18 @@ def nodes(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _trains_no_longer(short_tmp: Path) -> Iterator[None]:
+    """No test has to train beside the ranks that the one before has left behind."""
+    yield
+    end_everything_of(short_tmp, *"abcdefouw")
+
+
 def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
     nodes: Playground, tmp_path: Path, undisturbed: DemoRun
 ) -> None:
-    path = write_cluster(nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS))
-    beside = write_cluster(nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a"))
+    path = write_cluster(nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS, floor_s=0.4))
+    beside = write_cluster(nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a", 0.4))
     first, second = sorted(random.Random(SEED).sample(range(2, 14), 2))
     with controller_of(beside, "--auto-heal", "--until-done") as other:
         with controller_of(path, "--auto-heal") as command:

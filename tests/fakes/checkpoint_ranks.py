@@ -51,7 +51,7 @@ class _Rank:
         self._generation = case.generation
         make_store: Any = distributed.__dict__["FileStore"]
         store: Any = make_store(str(out_dir / "store"), case.layout.num_workers)
-        self._store = store
+        self._store, self._num_stores = store, 0
         ParallelGroups(store, self._place, "gloo").form()
         self._model: Any = build_model(case.training.model, self._place, case.training.seed)
         self._optimizer: Any = build_optimizer(self._model, case.learning_rate)
@@ -90,6 +90,7 @@ class _Rank:
             case "wait":
                 self._wait(step)
             case "load":
+                self._enter_store()
                 self.iteration = self._checkpoints.load(self._model, self._optimizer, self._store)
                 self.found.loaded.append(self.iteration)
                 following = range(self.iteration + 1, self.iteration + 100)
@@ -112,9 +113,14 @@ class _Rank:
             case "rejoin":
                 self._generation += 1
                 self._checkpoints.rejoin(self._launch(), self._place)
-                prefix: Any = distributed.__dict__["PrefixStore"]
-                self._store = prefix(str(self._generation), self._store)
+                self._enter_store()
                 self._checkpoints.recall(self.iteration, self._store, is_from_copies=False)
+
+    def _enter_store(self) -> None:
+        """Read no key of before: a generation loads once, and has a store of its own."""
+        prefix: Any = distributed.__dict__["PrefixStore"]
+        self._num_stores += 1
+        self._store = prefix(str(self._num_stores), self._store)
 
     def finish(self) -> None:
         self.found.missed.extend(self._checkpoints.missed())

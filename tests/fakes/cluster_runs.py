@@ -5,21 +5,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from controller.api.client import NoControllerError
 from controller.store.run_file import read_run
 from profiles.task_profiles import DEMO_TASKS
-from tests.fakes.demo_runs import view_at
+from tests.fakes.demo_runs import processes_under, view_at
 from tests.fakes.playgrounds import Foreground, Playground, in_foreground
 from tests.fakes.polling import wait_until
 
 _ITERATION_LIMIT_S = 90.0
 
 
-def demo_tasks(num_iterations: int, only: str = "gpt-") -> str:
-    """Return the demo's tasks with an end; ``only`` begins the names of those that are wanted."""
+def demo_tasks(num_iterations: int, only: str = "gpt-", floor_s: float = 0.1) -> str:
+    """Return the demo's tasks with an end; ``only`` begins the names of those that are wanted.
+
+    Nobody watches: an iteration lasts a quarter of the demo's, if the machine is fast enough.
+    """
     tables = DEMO_TASKS.read_text().split("[[task]]")[1:]
     wanted = [table for table in tables if f'name = "{only}' in table]
-    return "".join(f"[[task]]\nnum_iterations = {num_iterations}\n{table}" for table in wanted)
+    text = "".join(f"[[task]]\nnum_iterations = {num_iterations}\n{table}" for table in wanted)
+    return text.replace("iteration_floor_s = 0.4", f"iteration_floor_s = {floor_s}")
 
 
 def write_cluster(nodes: Playground, directory: Path, name: str, tasks: str) -> Path:
@@ -41,6 +47,13 @@ def controller_of(path: Path, *options: str) -> Iterator[Foreground]:
     with in_foreground("run", str(path), *options) as command:
         command.says("watch it:")
         yield command
+
+
+def end_everything_of(directory: Path, *clusters: str) -> None:
+    """Kill agents and ranks that clusters have left on nodes whose files are in ``directory``."""
+    for process in (each for name in clusters for each in processes_under(directory, f"/{name}/")):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def view_of(path: Path) -> Any:  # noqa: ANN401 - a view

@@ -20,8 +20,8 @@ from typing_extensions import override
 from controller.clock import Clock, SystemClock
 from controller.core.events import EventBody, Observed
 from controller.fleet.address import NodeAddress
-from controller.fleet.link_context import Identity
 from controller.fleet.node_connection import SshLogins
+from controller.fleet.node_link import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.localcluster.local_node import LocalNode
 from controller.loop_clock import LoopClock

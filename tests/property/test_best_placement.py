@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import permutations, product
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.placement import Placement, Unplaceable, Worker, place
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
+from tests.fakes.examples import examples
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ A, B, C = TASKS
 N = [NodeId(f"n{i}") for i in range(4)]
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(seed=st.integers(0, 10**9), sizes=st.sampled_from([(1, 2, 4), (1, 2), (1, 2, 3), (2, 3)]))
 def test_the_placement_is_as_good_as_the_best_that_brute_force_finds(
     seed: int, sizes: tuple[int, ...]
@@ -210,7 +211,7 @@ def test_sizes_that_do_not_divide_each_other_are_placed_where_largest_first_find
     assert case.score(placements) == by_brute_force(case) == (2, -6)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 10**9))
 def test_no_way_to_give_out_single_workers_is_better(seed: int) -> None:
     """Here brute force knows nothing of groups by node: it gives every rank every worker."""

@@ -4,11 +4,12 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.packing.eviction import plan_eviction
 from controller.core.rules.packing.exhaustive import DomainSite, GroupKind, Outcome, search
 from controller.core.rules.packing.fewest_moves import NoPacking, pack
+from tests.fakes.examples import examples
 
 
 def made(seed: int, sizes: Sequence[int]) -> tuple[list[GroupKind], DomainSite]:
@@ -45,7 +46,7 @@ def num_staying(kinds: Sequence[GroupKind], outcome: Outcome) -> int | None:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(
     seed=st.integers(0, 10**9),
     sizes=st.sampled_from([(1, 2, 4), (1, 4), (1, 2, 3), (2, 3), (3, 4, 2)]),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.planner.cost import PlanTask, Problem
 from controller.core.rules.planner.explanation import explain
@@ -13,6 +13,7 @@ from controller.core.rules.planner.floors import kept_tasks
 from controller.core.rules.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
+from tests.fakes.examples import examples
 from tests.property.test_planner import Sizes, all_gains, best_first, divisions, plan_tasks
 
 _WHOLE = st.integers(1, 6).map(float)
@@ -42,7 +43,7 @@ def kept_by_brute_force(tasks: Sequence[PlanTask], num_workers: int) -> frozense
 
 
 @given(tasks=marked_tasks(), num_workers=st.integers(0, 24), running_s=_WHOLE)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_plan_is_the_best_of_the_divisions_that_keep_them_running(
     tasks: list[PlanTask], num_workers: int, running_s: float
 ) -> None:

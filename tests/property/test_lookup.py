@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.planner.cost import PlanTask, Problem, horizon_of, horizon_s
 from controller.core.rules.planner.lookup import LookupTable, Loss, Outlook, look_ahead
 from controller.core.rules.planner.solver import solve
 from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
+from tests.fakes.examples import examples
 
 _NUMBER = st.integers(0, 9).map(float) | st.floats(0.0, 1e15)
 
@@ -74,7 +75,7 @@ def next_problems(outlook: Outlook) -> Iterator[tuple[int, list[PlanTask]]]:
 
 
 @given(outlook=outlooks())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_table_holds_what_solving_afresh_finds_for_every_next_event(outlook: Outlook) -> None:
     steps: list[None] = []
     table = look_ahead(outlook, lambda: steps.append(None))
@@ -90,7 +91,7 @@ def test_the_table_holds_what_solving_afresh_finds_for_every_next_event(outlook:
 
 
 @given(outlook=outlooks(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_table_of_another_version_is_not_used(outlook: Outlook, data: st.DataObject) -> None:
     table = look_ahead(outlook)
     tasks = list(outlook.tasks)

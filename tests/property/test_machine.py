@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from controller.core.events import (
     LossDecided,
@@ -18,6 +18,7 @@ from controller.core.state.phases import NodeCondition, TaskPhase
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
+from tests.fakes.examples import examples
 from tests.fakes.settled import assert_settled
 from tests.fakes.world import World
 
@@ -121,7 +122,7 @@ def strike(world: World, kind: str, target: str, detail: float) -> None:
 pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=8),
@@ -182,7 +183,7 @@ def test_promises_hold_and_nothing_is_left_undone(
     live_through(World(machine(), seed=seed, num_iterations=10**6), faults)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=8),
@@ -196,6 +197,10 @@ def test_promises_hold_for_sharded_state(
     live_through(world, faults)
 
 
+SLOW_TO_END = {TaskPhase.PARKING, TaskPhase.STOPPING}
+"""A rank that hangs while its task parks or stops in peace has as long as a checkpoint may take."""
+
+
 def live_through(world: World, faults: list[tuple[float, tuple[str, str, float]]]) -> None:
     """Strike the cluster, and see that all is well again afterwards."""
     world.run(4.0)
@@ -204,6 +209,8 @@ def live_through(world: World, faults: list[tuple[float, tuple[str, str, float]]
         strike(world, kind, target, detail)
     world.run(world.now + 90.0)
     state = world.machine.state
+    if any(task.lifecycle.phase in SLOW_TO_END for task in state.tasks.values()):
+        world.run(world.now + 210.0)
     for node in world.nodes.values():
         condition = state.nodes[node.name].contact.condition
         assert (condition is NodeCondition.HEALTHY) == node.is_up or (
@@ -213,7 +220,7 @@ def live_through(world: World, faults: list[tuple[float, tuple[str, str, float]]
     assert_settled(world)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     seed=st.integers(0, 2**16),
     faults=st.lists(st.tuples(pause, fault), max_size=6),
@@ -265,7 +272,7 @@ def decide(world: World, kind: str, node: str = "n1") -> None:
         world.post(PlanRejected("r", "op", plan.name, plan.revision, ""))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 2**16),
     steps=st.lists(st.tuples(pause, fault | decision), max_size=10),
@@ -302,7 +309,7 @@ def test_an_operator_can_always_get_everything_going_again(
         }
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     seed=st.integers(0, 2**16),
     steps=st.lists(st.tuples(pause, fault | verdict), max_size=6),

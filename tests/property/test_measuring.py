@@ -1,11 +1,12 @@
 """Measurements under random faults: they end, and change nothing about the tasks."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.events import MeasurementCancelled, MeasurementRequested
 from controller.core.state.phases import NodeCondition
 from nodeagent.protocol.ids import TaskId
+from tests.fakes.examples import examples
 from tests.fakes.settled import assert_settled
 from tests.fakes.world import World
 from tests.property.test_machine import decide, decision, fault, machine, pause, strike
@@ -40,7 +41,7 @@ def _is_over(world: World) -> bool:
     return newest is None or newest.is_over
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**16), steps=steps, is_auto_heal=st.booleans())
 def test_a_measurement_ends_and_nothing_of_it_is_left(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]], *, is_auto_heal: bool
@@ -65,7 +66,7 @@ def test_a_measurement_ends_and_nothing_of_it_is_left(
         assert_settled(world)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 2**16), steps=steps)
 def test_replaying_the_journal_rebuilds_a_measurement(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.events import (
     NodeAdded,
@@ -20,6 +20,7 @@ from controller.core.state.phases import TaskPhase
 from controller.store.replay import replay
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine, wanted_of
+from tests.fakes.examples import examples
 from tests.fakes.world import World
 from tests.property.test_machine import fault, strike
 
@@ -68,7 +69,7 @@ def carry_out(world: World, kind: str, target: str, detail: float) -> None:
                 strike(world, kind, target, detail)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 2**16), steps=st.lists(st.tuples(pause, step), max_size=9))
 def test_whatever_comes_and_goes_nothing_raises_and_the_journal_says_the_same(
     seed: int, steps: list[tuple[float, tuple[str, str, float]]]

@@ -20,6 +20,7 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import Report
 from nodeagent.protocol.observations import RankDone
 from nodeagent.protocol.orders import HaltOrder
+from tests.fakes.examples import num_examples
 
 RANK = "gpt-a.1.0.7"
 TASK = TaskId("gpt-a")
@@ -143,4 +144,4 @@ class OutboxMachine(RuleBasedStateMachine):
 
 
 TestOutbox = OutboxMachine.TestCase
-TestOutbox.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOutbox.settings = settings(max_examples=num_examples(60), stateful_step_count=40, deadline=None)

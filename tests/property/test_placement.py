@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.placement import Placement, Unplaceable, Worker, place
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
+from tests.fakes.examples import examples
 
 Layouts = dict[TaskId, Layout]
 Nodes = dict[NodeId, int]
@@ -72,7 +73,7 @@ def fits(wanted: Layouts, nodes: Nodes) -> bool:
     current=histories(st.integers(1, 4)),
     nodes=clusters(st.integers(0, 5)),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_worker_is_shared_and_no_group_is_split(
     wanted: Layouts, current: dict[TaskId, Placement], nodes: Nodes
 ) -> None:
@@ -87,7 +88,7 @@ def test_no_worker_is_shared_and_no_group_is_split(
     current=histories(st.sampled_from([1, 2, 4])),
     nodes=clusters(st.integers(0, 8)),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_with_powers_of_two_a_placement_is_found_whenever_there_is_one(
     wanted: Layouts, current: dict[TaskId, Placement], nodes: Nodes
 ) -> None:
@@ -99,7 +100,7 @@ def test_with_powers_of_two_a_placement_is_found_whenever_there_is_one(
     current=histories(st.sampled_from([1, 2, 4])),
     num_nodes=st.integers(1, 10),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_where_groups_divide_the_nodes_enough_workers_are_enough(
     wanted: Layouts, current: dict[TaskId, Placement], num_nodes: int
 ) -> None:
@@ -127,7 +128,7 @@ def holds(placement: Sequence[Worker], nodes: Nodes) -> bool:
 
 
 @given(situation=lost_nodes())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_tasks_keep_exactly_what_they_hold_if_the_rest_fits_around_it(
     situation: tuple[Layouts, dict[TaskId, Placement], Nodes],
 ) -> None:
@@ -139,7 +140,7 @@ def test_tasks_keep_exactly_what_they_hold_if_the_rest_fits_around_it(
 
 
 @given(situation=lost_nodes(), num_spares=st.integers(0, 4))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_standby_nodes_take_what_was_lost_and_nothing_else_moves(
     situation: tuple[Layouts, dict[TaskId, Placement], Nodes], num_spares: int
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone
 from controller.core.rules.planner.explanation import explain
@@ -16,6 +16,7 @@ from nodeagent.protocol.ids import TaskId
 from profiles.rates import Rates
 from profiles.throughput import ThroughputTable
 from tests.fakes.clusters import table
+from tests.fakes.examples import examples
 
 Sizes = tuple[int, ...]
 
@@ -124,7 +125,7 @@ def check_against(
 
 
 @given(tasks=plan_tasks(_WHOLE, most=6), num_workers=st.integers(0, 16), running_s=_WHOLE)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_best_and_the_second_best_equal_brute_force_with_ties(
     tasks: list[PlanTask], num_workers: int, running_s: float
 ) -> None:
@@ -132,7 +133,7 @@ def test_the_best_and_the_second_best_equal_brute_force_with_ties(
 
 
 @given(tasks=plan_tasks(_REAL, most=6), num_workers=st.integers(0, 16), running_s=_REAL)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_on_any_numbers_the_result_equals_brute_force_over_rounded_gains(
     tasks: list[PlanTask], num_workers: int, running_s: float
 ) -> None:
@@ -148,7 +149,7 @@ def test_on_any_numbers_the_result_equals_brute_force_over_rounded_gains(
 
 
 @given(tasks=plan_tasks(_REAL, most=6), num_workers=st.integers(0, 16), running_s=_REAL)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_objective_is_within_rounding_of_the_exact_best(
     tasks: list[PlanTask], num_workers: int, running_s: float
 ) -> None:
@@ -166,7 +167,7 @@ def test_the_objective_is_within_rounding_of_the_exact_best(
 
 
 @given(data=st.data(), tasks=plan_tasks(_WHOLE, most=6), num_workers=st.integers(0, 16))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_order_of_the_tasks_does_not_matter(
     data: st.DataObject, tasks: list[PlanTask], num_workers: int
 ) -> None:
@@ -177,7 +178,7 @@ def test_the_order_of_the_tasks_does_not_matter(
 
 
 @given(tasks=plan_tasks(_REAL, most=6), num_workers=st.integers(0, 16), running_s=_REAL)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_one_more_worker_never_lowers_the_objective(
     tasks: list[PlanTask], num_workers: int, running_s: float
 ) -> None:
@@ -195,7 +196,7 @@ def test_one_more_worker_never_lowers_the_objective(
     running_s=_REAL,
     is_cleared=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_planning_again_from_the_result_changes_nothing(
     tasks: list[PlanTask], num_workers: int, running_s: float, is_cleared: bool
 ) -> None:

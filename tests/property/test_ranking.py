@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.planner.options import Options
 from controller.core.rules.planner.ranking import ranked_divisions
+from tests.fakes.examples import examples
 
 
 @st.composite
@@ -30,7 +31,7 @@ def sorted_divisions(tasks: Sequence[Options], capacity: int) -> list[tuple[int,
     return [sizes for *_, sizes in sorted(found, reverse=True)]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(tasks=st.lists(options(), max_size=4), capacity=st.integers(0, 12))
 def test_every_division_comes_once_and_in_the_order_of_brute_force(
     tasks: list[Options], capacity: int

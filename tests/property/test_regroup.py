@@ -3,12 +3,13 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.regroup.next_generation import ResumeDecision, decide
 from controller.core.rules.regroup.parked import Parked
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult, even_shares
 from profiles.layout import Layout
+from tests.fakes.examples import examples
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -99,7 +100,7 @@ def decided(situation: tuple[Parked, Layout, dict[int, int]]) -> ResumeDecision:
     return decide(parked, layout, continues)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(situations() | sane_situations())
 def test_every_micro_batch_is_counted_exactly_once(
     situation: tuple[Parked, Layout, dict[int, int]],
@@ -131,7 +132,7 @@ def test_every_micro_batch_is_counted_exactly_once(
     assert resume.num_saved + len(computed) <= parked.num_micro_batches
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(situations() | sane_situations())
 def test_whoever_hands_something_out_has_it_and_goes_on(
     situation: tuple[Parked, Layout, dict[int, int]],
@@ -177,7 +178,7 @@ def test_whoever_hands_something_out_has_it_and_goes_on(
         assert not parked.positions[old_of[new]].is_torn
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(sane_situations())
 def test_a_committed_iteration_survives_while_one_copy_of_every_shard_does(
     situation: tuple[Parked, Layout, dict[int, int]],
@@ -193,7 +194,7 @@ def test_a_committed_iteration_survives_while_one_copy_of_every_shard_does(
         assert (resume.vote.iteration if resume.vote else resume.committed) == LEVEL + 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(situations())
 def test_what_is_excluded_is_not_chosen(situation: tuple[Parked, Layout, dict[int, int]]) -> None:
     parked, layout, continues = situation

@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from controller.core.rules.planner.options import Options, score
 from controller.core.rules.planner.search import best_division
+from tests.fakes.examples import examples
 
 # Few values make plateaus and ties; the others leave no room for the change in the same 64 bits.
 _GAINS = st.integers(-3, 3) | st.integers(-(2**50), 2**50)
@@ -41,7 +42,7 @@ def by_brute_force(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] |
     return best[2] if best else None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(tasks=st.lists(options(), max_size=6), capacity=st.integers(0, 16))
 # A gap so wide that lost gain and change do not fit into one number of 64 bits.
 @example(
@@ -61,7 +62,7 @@ def test_the_division_is_the_one_that_brute_force_finds(
     assert best_division(tasks, capacity) == by_brute_force(tasks, capacity)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), num_tasks=st.integers(1, 4), steps=st.integers(1, 40))
 def test_with_many_sizes_the_gain_is_that_of_the_plain_recurrence(
     seed: int, num_tasks: int, steps: int
@@ -82,7 +83,7 @@ def test_with_many_sizes_the_gain_is_that_of_the_plain_recurrence(
     assert (gain, sum(found) <= 299) == (best[299], True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     tasks=st.lists(options(), min_size=1, max_size=5), capacity=st.integers(0, 16), data=st.data()
 )

@@ -1,10 +1,11 @@
 """Problems that differ in a few tasks: solved together, alone, and by brute force."""
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from controller.core.rules.planner.options import Options
 from controller.core.rules.planner.variants import best_divisions
+from tests.fakes.examples import examples
 from tests.property.test_search import as_options, by_brute_force
 
 _GAINS = st.integers(-3, 6) | st.integers(-40, 40) | st.integers(-(2**50), 2**50)
@@ -34,7 +35,7 @@ def changed_options(draw: st.DrawFn, usual: Options) -> Options:
             return draw(usual_options())
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(data=st.data(), capacity=st.integers(0, 16))
 def test_every_case_is_what_brute_force_finds(data: st.DataObject, capacity: int) -> None:
     tasks = data.draw(st.lists(usual_options(), min_size=1, max_size=5))

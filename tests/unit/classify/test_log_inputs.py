@@ -19,8 +19,8 @@ import pytest
 import zstandard
 from typing_extensions import Buffer, override
 
-from controller.classify.input_error import InputError
 from controller.classify.log_inputs import opened
+from controller.classify.unpacking import InputError
 from controller.cli import main
 
 _XID = "NVRM: Xid (PCI:0000:1b:00): 79, pid=7, GPU has fallen off the bus."

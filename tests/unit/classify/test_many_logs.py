@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typing_extensions import override
 
-from controller.classify.log_paths import logs_in
+from controller.classify.log_inputs import logs_in
 from controller.classify.log_reading import classify_logs
 from controller.cli import main
 from controller.clock import SystemClock

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.classify.specimens import CHANNELS
+from controller.classify.explain_catalogue import CHANNELS
 from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Severity, Status
 from profiles.faults.status_table import default_statuses

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.settings.domain_file import load_failure_domains
-from controller.settings.policy_file import load_policy
-from controller.settings.settings_file import SettingsError
+from controller.settings.settings_file import SettingsError, load_failure_domains, load_policy
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.text_files import settings_file
 

@@ -9,8 +9,7 @@ import pytest
 from controller.cli import main
 from controller.core.rules.policy import Policy
 from controller.settings.explain_policy import rules, settings_of, statuses
-from controller.settings.policy_file import load_policy
-from controller.settings.settings_file import SettingsError
+from controller.settings.settings_file import SettingsError, load_policy
 from profiles.faults.status_table import default_statuses
 from tests.fakes.text_files import settings_file
 
