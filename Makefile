@@ -41,7 +41,7 @@ demo: $(VENV)/.installed ## Watch two tasks train, break them, see them heal (AR
 
 test: $(VENV)/.dev ## Run the tests; installs an OpenSSH server and faketime where it can
 	@.ci/install-sshd
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS="--seed 1" for a part)
 	@$(BIN)/python -m tests.campaigns.phases $(ARGS)

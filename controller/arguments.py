@@ -54,7 +54,7 @@ def count_of(text: str) -> int | None:
     return int(text) if _COUNT.fullmatch(text) else None
 
 
-def number_of(text: str) -> float | None:
+def decimal_of(text: str) -> float | None:
     """Return a decimal number without a sign; None if ``text`` is none."""
     return float(text) if _NUMBER.fullmatch(text) else None
 

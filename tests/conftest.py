@@ -1,8 +1,8 @@
-"""Which tests may run beside which, where `make test` runs three at a time.
+"""Which tests may run beside which, where `make test` runs two at a time.
 
-Drills wait for processes more than they compute, so one at a time leaves half a core idle. What
-looks closely at the timing of agents and SSH servers takes turns, and so do the ranks, which need
-all the memory bandwidth there is. Everything else goes wherever there is room.
+Drills start whole demos, so they take turns. So does what looks closely at the timing of agents and
+SSH servers, and so do the ranks, which need all the memory bandwidth there is. Everything else goes
+wherever there is room. With three at a time, 2 cores are the limit and nothing is won.
 
 Property tests take the same examples every time, so that what fails does so because of a change;
 `make explore` looks for new ones.

@@ -61,7 +61,7 @@ def drills_text(drills: Sequence[Drill]) -> str:
         lines = [
             f"{drill.kind}",
             f"    {drill.breaks}",
-            f"    expected: {expected.sentence}{method}; culprit: {_culprit(drill)}{says}",
+            f"    expected: {expected.sentence}{method}; culprit: {_expected_place(drill)}{says}",
         ]
         if drill.target == "rank" and drill.needs in _NEEDED:
             lines.append(f"    needs {_NEEDED[drill.needs]}")
@@ -71,7 +71,7 @@ def drills_text(drills: Sequence[Drill]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _culprit(drill: Drill) -> str:
+def _expected_place(drill: Drill) -> str:
     return {"rank": "the rank", "node": "the node", "task": "the task", "none": "none"}[
         drill.expected.culprit
     ]

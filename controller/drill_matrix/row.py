@@ -182,7 +182,7 @@ def observation_of_incidents(
         severity=primary.severity,
         method=primary.method,
         action=primary.action,
-        culprit=_culprit(primary.task, primary.node, primary.rank),
+        culprit=_place_in_words(primary.task, primary.node, primary.rank),
         is_culprit_right=_is_right(drill, target, primary),
         ending=endings.get(primary.state, f"still {primary.state}"),
         reason=primary.reason,
@@ -212,7 +212,9 @@ def observation_without_incident(
         other = next(iter(notices), None)
         is_right = drill.expected.culprit == "none" and other is None
         named = (
-            f"{other.kind}: {_culprit(other.task, other.node, other.global_rank)}" if other else ""
+            f"{other.kind}: {_place_in_words(other.task, other.node, other.global_rank)}"
+            if other
+            else ""
         )
         return DrillObservation(
             "none", "none", "", "none", named, is_culprit_right=is_right, ending=ending
@@ -222,7 +224,7 @@ def observation_without_incident(
         severity="none",
         method=_METHOD_BY_NOTICE.get(notice.kind, ""),
         action="none",
-        culprit=_culprit(notice.task, notice.node, notice.global_rank),
+        culprit=_place_in_words(notice.task, notice.node, notice.global_rank),
         is_culprit_right=bool(right),
         ending=ending,
         detection_s=notice.after_s,
@@ -249,7 +251,7 @@ def _is_right(drill: Drill, target: RowTarget, incident: IncidentView) -> bool:
             return False
 
 
-def _culprit(task: str | None, node: str | None, global_rank: int | None) -> str:
+def _place_in_words(task: str | None, node: str | None, global_rank: int | None) -> str:
     if global_rank is not None:
         return f"rank {global_rank} of {task} on {node}"
     return node or task or ""

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from controller.arguments import HelpText, count_of, file_path, num_workers, number_of
+from controller.arguments import HelpText, count_of, decimal_of, file_path, num_workers
 from controller.core.rules.planner.cost import Problem
 from controller.core.rules.planner.explanation import terms
 from controller.core.rules.planner.solver import Division, solve
@@ -193,7 +193,7 @@ def _node(text: str) -> tuple[str, int]:
 
 def _weight(text: str) -> tuple[str, float]:
     name, _, written = text.rpartition("=")
-    weight = number_of(written)
+    weight = decimal_of(written)
     if not name or weight is None or weight > MAX_NUMBER:
         must = f"TASK=WEIGHT with a weight from 0 to {MAX_NUMBER:g}"
         raise argparse.ArgumentTypeError(f"{text!r:.80} is not {must}")

@@ -21,16 +21,16 @@ def classify_excerpt(text: str | bytes, *, catalogue: Catalogue | None = None) -
     """
     if catalogue is not None:
         return decide(signs_of(text, catalogue), catalogue)
-    return _known_verdict(text) if len(text) <= _SHORT else _verdict(text)
+    return _remembered(text) if len(text) <= _SHORT else _by_default_catalogue(text)
 
 
-def _verdict(text: str | bytes) -> Verdict:
+def _by_default_catalogue(text: str | bytes) -> Verdict:
     known = default_catalogue()
     return decide(signs_of(text, known), known)
 
 
 # A fault that breaks a thousand ranks has one text, and the controller asks for each rank.
-_known_verdict = functools.lru_cache(maxsize=256)(_verdict)
+_remembered = functools.lru_cache(maxsize=256)(_by_default_catalogue)
 
 
 def signs_of(text: str | bytes, catalogue: Catalogue) -> list[Sign]:

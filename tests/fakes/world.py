@@ -103,9 +103,9 @@ class FakeNode:
     """Living processes by pid."""
     held: list[EventBody] = field(default_factory=list)
     stopped: dict[TaskId, Generation] = field(default_factory=dict)
+    """Generations that were ended: what is started late of them is not started."""
     started: set[tuple[TaskId, Generation, int]] = field(default_factory=set)
     """Ranks that have had a process here, or were told to get none: none is started twice."""
-    """Generations that were ended: what is started late of them is not started."""
     fence: dict[TaskId, Generation] = field(default_factory=dict)
     """Newest generation that was asked to start; an older one is refused."""
     halts: dict[TaskId, HaltOrder] = field(default_factory=dict)

@@ -16,15 +16,15 @@ _MAX_PATTERNS: Final = 100_000
 def pack_sizes(
     rooms: Sequence[int], need: Mapping[int, int]
 ) -> tuple[list[dict[int, int]] | None, bool]:
-    """Return a packing, and whether the answer is certain.
+    """Find room for groups of several sizes; return where, and whether that is certain.
 
     Args:
         rooms: Free workers by node.
-        need: Groups to place, by size.
+        need: How many groups of each size there are.
 
     Returns:
-        For every node its groups by size, or None if no packing exists or none was found in time.
-        The flag is False only if none was found in time.
+        First, for every node how many groups of each size it gets, all of ``need`` together; None
+        if there is no such packing, or none was found in time. Second, False in the last case.
     """
     sizes = sorted((size for size, num in need.items() if num), reverse=True)
     order = sorted(range(len(rooms)), key=lambda v: -rooms[v])

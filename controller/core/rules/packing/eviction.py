@@ -35,13 +35,14 @@ _MAX_ANSWERS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """The groups that stay, and places for the other groups where they matter.
+    """Which groups stay where they are, and where the others have room.
 
     Attributes:
-        keeps: For every kind, the groups that may stay by node; None if nothing was found.
-        places: For every node, the groups of each size that it gets. None if everything has room
-            when the largest groups are placed first.
-        is_complete: Whether it is proven that nothing better exists.
+        keeps: For every kind, how many of its groups stay on each node; None if no answer was
+            found.
+        places: For every node, how many groups of each size it gets besides. None if that need not
+            be followed: the others have room if the largest are placed first.
+        is_complete: Whether it is proven that no other answer lets more ranks stay.
     """
 
     keeps: Sequence[Mapping[int, int]] | None
@@ -52,12 +53,13 @@ class Eviction:
 def plan_eviction(
     kinds: Sequence[GroupKind], rooms: Sequence[int], known_staying: int | None
 ) -> Eviction:
-    """Return which groups may stay so that the most ranks stay and everything has room.
+    """Return which groups stay, so that all groups have room and the most ranks stay.
 
     Args:
-        kinds: The groups to place.
-        rooms: Free workers by node.
-        known_staying: Ranks that stay in a known packing. Only a better packing is wanted.
+        kinds: The groups to place, and what each node holds of them.
+        rooms: Free workers by node, those under held groups included.
+        known_staying: Ranks that stay in a packing that is known already: an answer with as many
+            or fewer is not wanted. None if no packing is known.
     """
     need = Counter[int]()
     for kind in kinds:

@@ -29,12 +29,13 @@ def divides_all(sizes: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeEviction:
-    """One option of a node: groups that it gives up.
+    """One set of the groups that a node holds, given up together.
 
     Attributes:
-        loss: Ranks that move.
-        gains: Places of every size, then groups given up of every kind with a surplus.
-        keeps: Groups that stay, by kind.
+        loss: Ranks that would stay there and have to move.
+        gains: What that gives: first the places of each size on the node afterwards, then, for each
+            kind that holds more groups than it needs, how many of them are given up.
+        keeps: For each kind, how many of its groups stay on the node.
     """
 
     loss: int
@@ -44,14 +45,17 @@ class NodeEviction:
 
 @dataclass(frozen=True, slots=True)
 class EvictionOptions:
-    """The options of all nodes, and the numbers that they have to reach.
+    """For each node: the sets of placed groups that it could give up. And what must come together.
+
+    One option of every node is chosen. They suffice if their gains add up to ``missing`` or more,
+    each gain by itself.
 
     Attributes:
         kinds: The groups to place.
         num_held: Ranks that stay if no group is given up.
-        missing: For each gain, the difference between the need and the least that the nodes give.
-        options: By node, gains beyond that least; ascending by loss.
-        tables: From each node on, the least loss by the numbers that are still missing.
+        missing: How much more of each gain is needed than all nodes give with their least option.
+        options: For each node, its options, with gains counted beyond its least; ascending by loss.
+        tables: For each node, the least loss of it and all later nodes, by what is still missing.
     """
 
     kinds: Sequence[GroupKind]
@@ -95,10 +99,10 @@ class EvictionOptions:
         return int(self.tables[0][self.missing])
 
     def answers(self, loss: int) -> Iterator[list[NodeEviction] | None]:
-        """Yield the combinations of one option per node that lose ``loss`` ranks and suffice.
+        """Yield each choice of one option per node that suffices and loses ``loss`` ranks.
 
-        Yields None for a combination that loses fewer. There may be many of them before the next
-        answer, and the caller limits its steps.
+        In between, None is yielded for each choice that loses fewer ranks, so that the caller can
+        count steps and stop: there may be many of them before the next answer.
         """
         stack: list[tuple[int, tuple[int, ...], int, _Chosen]] = [(0, self.missing, loss, None)]
         while stack:

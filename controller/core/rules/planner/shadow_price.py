@@ -148,9 +148,9 @@ class _Window:
         return cls(sizes, gains, np.zeros(len(tasks), np.int64))
 
     def smallest(self) -> _DualPoint:
-        """Return the smallest sizes and a price at which no task takes more.
+        """Return the smallest size of each task, and a price at which each takes that size.
 
-        Must not be called after ``narrow``.
+        Before: ``narrow`` was not called. It would have taken the smallest sizes away.
         """
         gains = self._gains[:, 0]
         # One more than the largest difference of gains: at this price not even one more unit pays
@@ -168,7 +168,11 @@ class _Window:
         return _DualPoint(price, gain, size, self._first + best)
 
     def narrow(self, first: IntArray, last: IntArray) -> None:
-        """Keep the options from ``first`` to ``last`` of every task, if that saves enough."""
+        """Forget the options before ``first`` and after ``last`` of every task, both by index.
+
+        After: ``choices_at`` answers as before for all prices between those of ``first`` and
+        ``last``. Nothing is done where too few options would go to be worth the copy.
+        """
         width, present = int((last - first).max()) + 1, self._sizes.shape[1]
         if present < _NARROW or 2 * width > present:
             return

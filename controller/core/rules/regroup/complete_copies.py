@@ -55,9 +55,9 @@ def iterations_to_keep(
 ) -> tuple[int, ...]:
     """Return the iterations whose copies must be kept until newer ones are complete.
 
-    For each rank that may be lost next, this keeps the newest iteration of which the other ranks
-    have every shard. If no loss can be survived, it keeps the newest iteration of which every shard
-    has a copy.
+    One for each rank that may be lost next: the newest iteration of which all other ranks together
+    have every shard. If there is none for any rank, the newest iteration of which there is a copy
+    of every shard.
 
     Args:
         positions: Positions by new rank.

@@ -49,11 +49,11 @@ def parts_of(layout: Layout) -> tuple[ModelPart, ...]:
 
 
 def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
-    """Return the replicas that ``fit_ranks`` can form: whole replicas, and combined ones.
+    """Return the replicas that ``fit_ranks`` can form, each rank in one at most.
 
-    Stages of broken replicas are combined stage by stage, so that the ranks of a tensor-parallel
-    group stay together. If that gives no replica at all, ranks are combined one by one: a slow
-    replica still has the state.
+    First come the replicas that are whole. Then whole stages of broken ones are put together, so
+    that the ranks of a tensor-parallel group stay side by side. Only if all that gives no replica,
+    single ranks are put together: that replica is slow, but it has the state.
     """
     fit = frozenset(fit_ranks)
     whole = whole_replicas(layout, fit)
@@ -100,9 +100,10 @@ def with_waiting(
     waiting: Iterable[tuple[Worker, ModelPart]],
     limit: int | None = None,
 ) -> tuple[Layout, Placement]:
-    """Return layout and placement of a task if waiting ranks count as parts of further replicas.
+    """Return layout and placement of the task as if waiting ranks formed further replicas.
 
-    Places without a rank are ``NO_WORKER``.
+    The replicas that train come first. A part of a further replica that no waiting rank has is
+    ``NO_WORKER`` in the placement.
 
     Args:
         layout: Layout of the generation that trains.
