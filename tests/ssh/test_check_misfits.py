@@ -78,7 +78,11 @@ class Machines:
             ("versions", "torch 2.4.1", python(f"mount --bind {here}/METADATA {installed}")),
             ("data", "there is no", python(f"{HIDDEN} {self.data.parent}")),
             ("identity", "has a passphrase", f'identity = "{here}/secret"'),
-            ("training network", "is not its address", 'training_address = "203.0.113.7"'),
+            (
+                "training network",
+                "is not its address; its ranks would use",
+                'training_address = "203.0.113.7"',
+            ),
         ]
 
 
