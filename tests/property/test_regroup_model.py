@@ -359,7 +359,7 @@ def newest_copies_kept(resume: Resume, _: Layout) -> Resume:
         pytest.param(seeing(as_if_voted), 3, id="commits without a vote"),
         pytest.param(seeing(reduced_whatever_others_have), 0, id="reduced buckets are made up"),
         pytest.param(told(buckets_from_anybody), 3, id="buckets come from anybody"),
-        pytest.param(seeing(silent_about_shards), 1, id="shards are where they belong"),
+        pytest.param(seeing(silent_about_shards), 13, id="shards are where they belong"),
         pytest.param(told(shards_from_anybody), 0, id="shards come from anybody"),
         pytest.param(told(no_copies_kept), 0, id="copies are not kept"),
         pytest.param(told(newest_copies_kept), 8, id="copies of one iteration only are kept"),
