@@ -119,8 +119,9 @@ def test_a_controller_that_is_stopped_leaves_the_training_and_a_second_is_refuse
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(600)
 def test_twenty_upgrades_of_the_agents_cost_no_iteration(nodes: Playground, tmp_path: Path) -> None:
-    path = write_cluster(nodes, tmp_path / "u", "u", demo_tasks(10_000))
+    path = write_cluster(nodes, tmp_path / "u", "u", demo_tasks(10_000, floor_s=0.4))
     with controller_of(path, "--auto-heal"):
         reach(path, 3)
         before = pids_of(path)
