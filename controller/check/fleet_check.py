@@ -150,7 +150,7 @@ async def check_shared(
 async def _blind_nodes(
     place: str, nodes: Sequence[ListedNode], cluster: Cluster, logins: SshLogins
 ) -> tuple[str, str, list[str], str]:
-    """Write a marker to ``place`` on one node, and look for it on all others.
+    """Write a marker to ``place`` on one node. Find the nodes that do not see it.
 
     Returns:
         The node that wrote it; the folder, which is above ``place`` if that is not there; the

@@ -1,4 +1,7 @@
-"""What the choice of a cure depends on, gathered from the state. Nothing is changed here."""
+"""What the choice of a cure depends on, gathered from the state.
+
+One thing is changed: a drill that explains the incident is noted as its explanation.
+"""
 
 from controller.core.incidents.failed_starts import is_failed_start, place_elsewhere
 from controller.core.incidents.naming import is_staged

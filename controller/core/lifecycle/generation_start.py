@@ -32,7 +32,7 @@ def begin_generation(
     """Start the task's next generation at ``target``, with these ranks and the spares beside it."""
     if all(rank.continues is None for rank in ranks.values()):
         task.begin_program(target.layout)
-    # These compare the old place with the new one, so they come before it changes.
+    # Transition, speed and watch need the old place. ``task.begin_generation`` replaces it.
     task.transitions.begin(_transition(turn, task, target, ranks))
     task.progress.begin_generation(task.layout, target.layout)
     watch = task.watch.of_next_generation(turn.at, _scale(task, target))

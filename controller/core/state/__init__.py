@@ -6,7 +6,7 @@ time; ``phases`` says which changes of state are possible.
 ``cluster``       the whole: nodes, tasks, and what is remembered of all of them.
 ``node``          a node: contact, evidence about its loss, findings, service.
 ``task``          a task and its present generation.
-``task_records``  where a task is, where it is to be, and which processes it has.
+``task_records``  a task's place, phase and processes.
 ``task_history``  what it has been through: progress, transitions, faults, limits.
 ``watch``         what its generation was last seen to do.
 ``rank``          one rank, or a spare.

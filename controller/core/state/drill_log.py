@@ -19,7 +19,7 @@ class StagedDrill:
     """The incident that it explains: its fault has been seen, and a later fault is another one."""
 
     def explain(self, incident: str) -> None:
-        """It explains this incident, unless it explains another one already."""
+        """Keep the first incident that the drill explains."""
         self.incident = self.incident or incident
 
 

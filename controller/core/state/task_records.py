@@ -1,4 +1,4 @@
-"""The records of a task that say where it is, where it is to be, and which processes it has.
+"""The records of a task about its place, its phase and its processes.
 
 What it has been through is in ``task_history``. A record's fields are assigned by its own methods
 alone; everybody may read them. ``tests/unit/core/test_own_writes.py`` holds the rule.
