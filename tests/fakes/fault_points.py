@@ -40,7 +40,7 @@ Point = Literal[
     "resumed",  # the generation has taken up training, and computes next
 ]
 
-Action = Literal["kill", "stop", "raise", "sleep", "receive", "linger"]
+Action = Literal["kill", "stop", "raise", "sleep", "receive", "linger", "spin"]
 
 
 class Fault(BaseModel):
@@ -53,7 +53,8 @@ class Fault(BaseModel):
         iteration: In which iteration; None counts over all iterations.
         count: At which passage of the point.
         action: SIGKILL, SIGSTOP, an exception, a sleep without end, waiting in a collective for a
-            message that nobody sends, or (no fault) waiting until the rank is halted or to pause.
+            message that nobody sends, or (no fault) waiting until the rank is halted or to pause;
+            spin waits for a kernel on the GPU that does not end.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -3,7 +3,7 @@
     python -m tests.fakes.faulty_gpu_template --state-dir DIR
 
 So one GPU shows a regroup of several ranks: NCCL refuses two of them on one device. Gloo moves a
-GPU's tensors in few operations; replicas alone need no others. It has not been run on a GPU yet.
+GPU's tensors in few operations; replicas alone need no others.
 """
 
 import sys

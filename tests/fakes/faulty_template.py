@@ -107,6 +107,8 @@ def _break(fault: Fault) -> None:
         time.sleep(_FOR_EVER_S)
     if fault.action == "receive":
         _receive_nothing()
+    if fault.action == "spin":
+        _wait_for_endless_kernel()
     if fault.action == "linger":
         _linger()
         return
@@ -125,6 +127,14 @@ def _receive_nothing() -> None:
 
     peer = (distributed.get_rank() + 1) % distributed.get_world_size()
     distributed.recv(torch.zeros(1), src=peer)
+
+
+def _wait_for_endless_kernel() -> None:
+    import torch
+
+    sleep_for_cycles: Callable[[int], None] = torch.cuda._sleep
+    sleep_for_cycles(1 << 62)
+    torch.cuda.synchronize()
 
 
 def _wrap(

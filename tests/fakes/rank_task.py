@@ -105,7 +105,7 @@ class RankTask:
                 assert ended["signal"] == signal.SIGKILL, f"did not reach {fault}: {ended}"
             case "stop":
                 self.host.wait_for(lambda: is_stopped(member.pid), self.limit_s)
-            case "sleep" | "receive" | "linger":
+            case "sleep" | "receive" | "linger" | "spin":
                 # Its log comes into being a moment after the fork.
                 record = self.host.record(member.launch)
                 self.host.wait_for(lambda: record.hellos, self.limit_s)

@@ -135,8 +135,8 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
 def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:
     """Wait with NCCL, by polling: a wait with a limit would abort the communicator at its limit.
 
-    After an abort an operation counts as ended, whether or not it was complete. This path has not
-    been run on a GPU yet.
+    After an abort an operation counts as ended, whether or not it was complete. On a GPU it has
+    been run without a halt only.
     """
     # In this order: querying an operation of a group that is being aborted would block all of
     # Python.

@@ -1,4 +1,6 @@
-"""Ends NCCL's process groups. Written after the sources of torch and NCCL, not run on a GPU yet.
+"""Ends NCCL's process groups. Written after the sources of torch and NCCL.
+
+With NCCL one rank has been run, which has nobody to wait for: no abort has been run on a GPU yet.
 
 A group is *aborted*: its running kernels end with any data that is there. That needs care:
 

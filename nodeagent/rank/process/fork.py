@@ -1,7 +1,8 @@
 """Forks a rank safely.
 
-A fork copies one thread. Locks of other threads stay locked in the child, and a CUDA context does
-not survive. ``fork_hazard`` returns the reason not to fork, if there is one.
+A fork copies one thread. Locks of other threads stay locked in the child. CUDA's driver and NVML
+can't be used in it if its parent has used them: NCCL then fails with "unhandled system error".
+``fork_hazard`` returns the reason not to fork, if there is one.
 
 The child begins a session of its own, closes the inherited descriptors, resets the signal handlers,
 and sends its output to its log. At a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL) it
@@ -13,6 +14,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,16 +28,16 @@ _INHERITED_SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, sign
 
 def fork_hazard() -> str | None:
     """Return why a rank can't be forked from this process safely, or None if it can."""
-    num_threads = sum(1 for _ in Path("/proc/self/task").iterdir())
-    if num_threads > 1:
-        return f"the template has {num_threads} threads; only one survives a fork"
+    others = _other_threads()
+    if others:
+        return f"only one thread survives a fork, and the template has others: {others}"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised in the template and can't be used after a fork"
-    # A library may have called the driver behind torch's back; it holds this device open then.
+    # A library may have called the driver or NVML behind torch's back; they hold this device open.
     for descriptor in Path("/proc/self/fd").iterdir():
         if _target(descriptor).startswith("/dev/nvidia-uvm"):
-            return "the CUDA driver is initialised in the template and can't be used after a fork"
+            return "CUDA's driver or NVML is initialised in the template and can't be used after a fork"
     return None
 
 
@@ -102,6 +104,16 @@ def _redirect_output(log: Path) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.closerange(3, max(nothing, output) + 1)
+
+
+def _other_threads() -> str:
+    """Return the names of all threads but the calling one; a library's have the process's name."""
+    started_here = {thread.native_id: thread.name for thread in threading.enumerate()}
+    numbers = {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+    return ", ".join(
+        started_here.get(number) or Path(f"/proc/self/task/{number}/comm").read_text().strip()
+        for number in sorted(numbers - {threading.get_native_id()})
+    )
 
 
 def _target(descriptor: Path) -> str:

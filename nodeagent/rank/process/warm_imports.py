@@ -24,7 +24,7 @@ _SETTINGS: Final = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    # Asking whether there is a GPU must not initialise CUDA: use the management library instead.
+    # Asking whether there is a GPU must not initialise CUDA: ``is_available`` then counts them.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # Megatron's tensor parallelism wants kernels queued in the order they are issued.
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
@@ -42,7 +42,12 @@ def import_training_program() -> RunRank:
     os.environ.update(_SETTINGS)
     if not any(name in os.environ for name in _RECORDER_SETTINGS):
         os.environ[_RECORDER_SETTINGS[0]] = _RECORDER_SIZE
-    with warnings.catch_warnings(), _without_garbage_collection(), _without_compiler():
+    with (
+        warnings.catch_warnings(),
+        _without_garbage_collection(),
+        _without_compiler(),
+        _without_driver(),
+    ):
         # Megatron warns once per optional package that is not installed.
         warnings.simplefilter("ignore")
         main: Any = importlib.import_module("nodeagent.rank.process.rank_main")
@@ -79,6 +84,26 @@ def _without_compiler() -> Iterator[None]:
         yield
     finally:
         torch.compile = compile_function
+
+
+@contextlib.contextmanager
+def _without_driver() -> Iterator[None]:
+    """Have torch count GPUs by their device files.
+
+    ``torch.utils.cpp_extension``, which Megatron imports, looks for GPUs when it is imported.
+    CUDA's driver can't be used after a fork. Neither can NVML, which starts a thread (driver 580).
+    """
+    torch: Any = importlib.import_module("torch")
+    count = torch.cuda.device_count
+    torch.cuda.device_count = _num_device_files
+    try:
+        yield
+    finally:
+        torch.cuda.device_count = count
+
+
+def _num_device_files() -> int:
+    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _uncompiled(function: Callable[..., Any] | None = None, **_: object) -> object:
