@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.demo_runs import DemoRun, processes_under, run_demo
+from tests.fakes.demo_runs import NUM_ITERATIONS, DemoRun, processes_under, run_demo
 
 
 @pytest.fixture(scope="session")
@@ -25,18 +25,20 @@ def undisturbed(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> De
     """A run without drills; on fewer and larger nodes than the others, which changes no loss."""
     log = tmp_path_factory.mktemp("undisturbed") / "events.jsonl"
     nodes = ("--nodes", "2", "--workers-per-node", "4")
-    return run_demo(short_tmp, log, "--iterations", "18", *nodes)
+    return run_demo(short_tmp, log, "--iterations", str(NUM_ITERATIONS), *nodes)
 
 
 @pytest.fixture(scope="session")
 def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """A rank is killed, then a node is lost, while the other task is far from its end."""
     log = tmp_path_factory.mktemp("main") / "events.jsonl"
-    drills = ("--drill", "kill-rank@3", "--drill", "lose-node@7")
+    drills = ("--drill", "kill-rank@3", "--drill", "lose-node@6")
     path = str(log.with_name("log.jsonl"))
     logs = ("--log-level", "debug", "--log-format", "json", "--log-file", path)
     kept = ("--keep", str(log.with_name("kept")))
-    return run_demo(short_tmp, log, "--auto-heal", "--iterations", "18", *drills, *logs, *kept)
+    return run_demo(
+        short_tmp, log, "--auto-heal", "--iterations", str(NUM_ITERATIONS), *drills, *logs, *kept
+    )
 
 
 @pytest.fixture(scope="session")
@@ -47,5 +49,9 @@ def out_of_sight(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> D
         "kill-ssh@2:node=n1", "kill-agent@3:node=n3", "kill-ssh@5:node=n4", "kill-controller@8",
     )  # fmt: skip
     return run_demo(
-        short_tmp, log, "--iterations", "18", *(word for d in drills for word in ("--drill", d))
+        short_tmp,
+        log,
+        "--iterations",
+        str(NUM_ITERATIONS),
+        *(word for d in drills for word in ("--drill", d)),
     )

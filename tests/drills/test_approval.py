@@ -26,6 +26,7 @@ workers = 4
 min_workers = 2
 num_micro_batches = 4
 checkpoint_interval = 1000
+iteration_floor_s = 0.1
 
 [task.model]
 num_layers = 2

@@ -238,9 +238,12 @@ def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_sta
         wait_until(has_new_ranks, limit_s=60)
         found = pids_of(path)
         assert found
-        folder = psutil.Process(found["command", 0]).cwd()
-        assert folder != folders["command", 0]
-        assert Path(folder).parent == Path(folders["command", 0]).parent
+        old = Path(folders["command", 0])
+        # The pid is known a moment before the process goes to its folder.
+        process = psutil.Process(found["command", 0])
+        wait_until(lambda: Path(process.cwd()).parent == old.parent, limit_s=10)
+        folder = process.cwd()
+        assert folder != str(old)
         assert "the new line" in (Path(folder) / "train.py").read_text()
         assert found["own", 0] == before["own", 0]
 

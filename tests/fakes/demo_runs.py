@@ -16,6 +16,8 @@ import psutil
 from controller.api.client import NoControllerError, connect
 from tests.fakes.polling import wait_until
 
+NUM_ITERATIONS = 12
+"""Of each task, in the runs that tests share: past the recovery from both faults."""
 RUN_LIMIT_S = 170.0
 PATIENT = """\
 [policy]

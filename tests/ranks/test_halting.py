@@ -1,5 +1,6 @@
 """Waiting for a collective: for as long as it takes, but not once its generation was halted."""
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -71,6 +72,81 @@ def test_work_that_never_ends_is_given_up_once_halted() -> None:
     with pytest.raises(StuckWorkError):
         wait_unless_halted(Work(), halted.is_set)  # type: ignore[arg-type]
     assert halted.is_set()
+
+
+class SingleTransfer:
+    """A send or receive of gloo: without a future, and ended only by whoever waits for it."""
+
+    def __init__(self, failure: str = "") -> None:
+        self._failure = failure
+        self.may_end = threading.Event()
+
+    def is_completed(self) -> bool:
+        return False
+
+    def get_future(self) -> None:
+        raise RuntimeError("Work::getFuture not implemented.")
+
+    def wait(self) -> bool:
+        self.may_end.wait(10)
+        if self._failure:
+            raise RuntimeError(self._failure)
+        return True
+
+
+@pytest.mark.parametrize("failure", ["", "Connection closed by peer"])
+def test_a_single_transfer_is_waited_for_and_its_failure_passed_on(failure: str) -> None:
+    work = SingleTransfer(failure)
+    threading.Timer(0.2, work.may_end.set).start()
+    failed = pytest.raises(RuntimeError, match=failure) if failure else contextlib.nullcontext()
+    with failed:
+        wait_unless_halted(work, lambda: False)  # type: ignore[arg-type]
+    assert work.may_end.is_set()
+
+
+def test_a_single_transfer_that_never_ends_is_given_up_once_halted() -> None:
+    work = SingleTransfer()
+    with pytest.raises(StuckWorkError):
+        wait_unless_halted(work, lambda: True)  # type: ignore[arg-type]
+    work.may_end.set()
+
+
+TRANSFER = """
+import os, signal, sys
+from torch import distributed
+import torch
+from nodeagent.rank.groups.halting import StuckWorkError, wait_unless_halted
+
+rank, store = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+distributed.barrier()
+if rank:
+    os.kill(os.getpid(), signal.SIGSTOP)
+work = distributed.isend(torch.ones(1 << 24), 1)
+try:
+    wait_unless_halted(work, lambda: True)
+except StuckWorkError:
+    print("given up", flush=True)
+os._exit(0)
+"""
+"""Rank 0 sends more than connections hold to a peer that is stopped."""
+
+
+def test_a_state_that_is_sent_in_part_holds_no_rank(tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TRANSFER, str(rank), str(tmp_path / "store")],
+            cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said, _ = ranks[0].communicate(timeout=30)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert said == "given up\n"
 
 
 @pytest.fixture

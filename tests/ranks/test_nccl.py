@@ -338,7 +338,7 @@ def test_state_counts_when_all_ranks_have_come_past_its_transfer(
     stream = SimpleNamespace(synchronize=lambda: None)
     monkeypatch.setattr(import_module("torch").cuda, "current_stream", lambda: stream)
     iterations = iteration.Iterations.__new__(iteration.Iterations)
-    iterations._is_halted = lambda: False
+    iterations.is_halted = lambda: False
     iterations._place = SimpleNamespace(
         device=SimpleNamespace(type="cuda"),
         layout=Layout(dp=2),

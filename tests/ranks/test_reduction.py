@@ -160,6 +160,6 @@ def test_whoever_has_the_state_keeps_it_whatever_arrives(
         tensors=lambda: [own], numbers=lambda: numbers, set_numbers=numbers.extend
     )
     broadcast_state = import_module("nodeagent.rank.state.rank_state").broadcast_state
-    broadcast_state(state, alone, 0, is_needed=is_needed)
+    broadcast_state(state, alone, 0, lambda _: None, is_needed=is_needed)
     assert own.tolist() == [9.0 * is_needed] * 3
     assert numbers == ([1.0, 9.0] if is_needed else [1.0])

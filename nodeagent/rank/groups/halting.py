@@ -18,10 +18,10 @@ operation. So:
    peers that got no halt.
 
 Known issue: gloo may not unblock an operation whose payload was partly transferred. The vote, the
-buckets and the gathering of a sharded optimizer stop waiting for it (``wait_unless_halted``).
-In-memory checkpoints run in a thread that is abandoned. Transfers of state at the start of a
-generation, and Megatron's own collectives, wait without a limit. A rank that is stuck in one of
-them does not park, and is replaced after the controller's ``halt_limit_s``.
+buckets, transfers of state and the gathering of a sharded optimizer stop waiting for it
+(``wait_unless_halted``). In-memory checkpoints run in a thread that is abandoned. Megatron's own
+collectives wait without a limit. A rank that is stuck in one of them does not park, and is replaced
+after the controller's ``halt_limit_s``.
 
 A descriptor number is reused after it is closed. So a connection is identified by its inode, and
 the descriptor is duplicated before the inode is compared. Listening sockets are not touched: gloo
@@ -34,6 +34,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,13 +124,33 @@ def wait_unless_halted(work: distributed.Work, is_halted: Callable[[], bool]) ->
         return
     ended = threading.Event()
     # Not wait(limit): at its limit it raises an exception, which is costly to make.
-    work.get_future().add_done_callback(lambda _: ended.set())
+    wait = _watch(work, ended)
     num_looks = 0
     while not ended.wait(_LOOK_UP_S):
         num_looks += is_halted()
         if num_looks == _NUM_LOOKS_AFTER_HALT:
             raise StuckWorkError("gloo: a collective did not end after the generation was halted")
-    work.wait()
+    wait()
+
+
+def _watch(work: distributed.Work, ended: threading.Event) -> Callable[[], object]:
+    """Set ``ended`` when the work ends; return what then raises its error, if there is one."""
+    try:
+        work.get_future().add_done_callback(lambda _: ended.set())
+    except RuntimeError:
+        # A single send or receive of gloo has no future, and ends only while somebody waits for it.
+        outcome = Future[object]()
+        outcome.add_done_callback(lambda _: ended.set())
+        threading.Thread(target=_wait_for, args=(work, outcome), daemon=True).start()
+        return outcome.result
+    return work.wait
+
+
+def _wait_for(work: distributed.Work, outcome: Future[object]) -> None:
+    try:
+        outcome.set_result(work.wait())
+    except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
+        outcome.set_exception(error)
 
 
 def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:

@@ -93,7 +93,7 @@ class Iterations:
         self._accumulation = Accumulation(loop, ledger, hooks.at_boundary, hooks.alter_loss)
         self.reduction = Reduction(loop.chunks, ledger, is_halted)
         self._before_vote = hooks.before_vote
-        self._is_halted = is_halted
+        self.is_halted = is_halted
         self._examine = examine
         self._accumulated = accumulated
         self._place: Place | None = None
@@ -196,7 +196,7 @@ class Iterations:
         self._before_vote()
         # In float64, so that counts stay exact and the sum of losses does not lose digits.
         tensor = torch.tensor(numbers, dtype=torch.float64, device=self.place.device)
-        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), self._is_halted)
+        wait_unless_halted(distributed.all_reduce(tensor, async_op=True), self.is_halted)
         sums: list[float] = tensor.tolist()
         return sums
 
@@ -229,7 +229,7 @@ class Iterations:
             RuntimeError: A peer was lost. The iteration stays committed.
         """
         if isinstance(self._loop.optimizer, ShardedOptimizer):
-            self._loop.optimizer.gather(data_parallel_group(), self._is_halted)
+            self._loop.optimizer.gather(data_parallel_group(), self.is_halted)
 
     def check_complete(self) -> None:
         """On a GPU: wait until all ranks have received their state. On a CPU this does nothing.
@@ -241,11 +241,11 @@ class Iterations:
         if self.place.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
             # After an abort NCCL reports every operation as done, whether or not it was.
-            if self._is_halted():
+            if self.is_halted():
                 raise HaltedError("halted while the state was on its way")
             # An aborted send looks complete on this side. The aborting peer takes no part in this
             # sum.
-            if self.place.sum_over_all([1.0], self._is_halted) != [self.place.layout.num_workers]:
+            if self.place.sum_over_all([1.0], self.is_halted) != [self.place.layout.num_workers]:
                 raise RuntimeError("NCCL: a peer broke off while the state was on its way")
 
     def settle(self, is_inner_halted: Callable[[], bool]) -> None:

@@ -6,11 +6,10 @@ optimizer the shard is the whole state of the rank's part of the model. Adam mak
 its first step. A rank that receives them earlier makes them before.
 
 Gradients are in ``reduction``, the progress of the iteration is in ``ledger``. Random numbers are
-no
-state: they are drawn anew for every micro-batch.
+no state: they are drawn anew for every micro-batch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -142,7 +141,12 @@ class TrainingState:
 
 
 def broadcast_state(
-    state: TrainingState, group: ProcessGroup, source: int, *, is_needed: bool
+    state: TrainingState,
+    group: ProcessGroup,
+    source: int,
+    wait: Callable[[distributed.Work], object],
+    *,
+    is_needed: bool,
 ) -> None:
     """Copy the state of global rank ``source`` to the ranks of ``group`` that need it.
 
@@ -152,6 +156,7 @@ def broadcast_state(
         state: The state of this rank.
         group: Ranks with the same part of the model.
         source: A rank that has the state.
+        wait: Waits for a collective.
         is_needed: Whether this rank takes the state. A rank that does not keeps its own state, also
             if a peer is lost meanwhile.
 
@@ -163,11 +168,11 @@ def broadcast_state(
     for chunk in _chunks(tensors):
         # Adam's step counters may be on the CPU while all other tensors are on the GPU.
         packed = torch.cat([tensor.reshape(-1).to(device) for tensor in chunk])
-        distributed.broadcast(packed, src=source, group=group)
+        wait(distributed.broadcast(packed, src=source, group=group, async_op=True))
         if is_needed:
             _unpack(packed, chunk)
     numbers = torch.tensor(state.numbers(), dtype=torch.float64, device=device)
-    distributed.broadcast(numbers, src=source, group=group)
+    wait(distributed.broadcast(numbers, src=source, group=group, async_op=True))
     if is_needed:
         state.set_numbers(numbers.tolist())
 

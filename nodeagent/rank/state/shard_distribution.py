@@ -33,20 +33,20 @@ class MissingShardError(Exception):
 
 def distribute_shards(
     resume: Resume,
-    level: int,
     place: Place,
     state: TrainingState,
     copies: HeldCopies,
+    wait: Callable[[Work], object],
     own: torch.Tensor | None = None,
 ) -> bool:
-    """Send and receive the shards of iteration ``level``. All ranks of the generation must call it.
+    """Send and receive the shards of ``resume``. All ranks of the generation must call it.
 
     Args:
-        resume: Names the shards and their holders.
-        level: The iteration.
+        resume: Names the shards, their iteration and their holders.
         place: The place of this rank.
         state: The state of this rank, into which received shards are copied.
         copies: The in-memory checkpoints in this process.
+        wait: Waits for an operation.
         own: The old shard of this rank, packed, if its new shard differs.
 
     Returns:
@@ -64,21 +64,21 @@ def distribute_shards(
         targets = _targets(shard, place, state, is_divided_anew=is_divided_anew)
         if shard.holder == place.global_rank and targets:
             if shard.is_copy:
-                data = copies.data_of(key, level)
+                data = copies.data_of(key, resume.level)
             else:
                 data = state.packed() if own is None else own
             if data is None:
-                raise MissingShardError(f"no copy of {key} of iteration {level}")
+                raise MissingShardError(f"no copy of {key} of iteration {resume.level}")
             for target in targets:
                 if target != place.global_rank:
                     for piece in _pieces(data):
-                        _move(distributed.isend, piece.to(_device(place)), target)
+                        _move(distributed.isend, piece.to(_device(place)), target, wait)
         if place.global_rank in targets:
             if data is None:
                 num_bytes = state.num_bytes(key.dp_rank, key.num_shards)
                 data = torch.empty(num_bytes, dtype=torch.uint8)
                 for piece in _pieces(data):
-                    _receive(piece, shard.holder, _device(place))
+                    _receive(piece, shard.holder, _device(place), wait)
             state.take(data, key.dp_rank, key.num_shards)
             got_copy |= shard.is_copy
     return got_copy
@@ -94,17 +94,24 @@ def _pieces(data: torch.Tensor) -> Iterator[torch.Tensor]:
         yield data[begin : begin + _PIECE_BYTES]
 
 
-def _receive(piece: torch.Tensor, source: int, device: torch.device) -> None:
+def _receive(
+    piece: torch.Tensor, source: int, device: torch.device, wait: Callable[[Work], object]
+) -> None:
     """Receive into host memory, through a tensor on the device of the groups."""
     received = torch.empty_like(piece, device=device)
-    _move(distributed.irecv, received, source)
+    _move(distributed.irecv, received, source, wait)
     piece.copy_(received)
 
 
-def _move(operation: Callable[..., Work | None], tensor: torch.Tensor, peer: int) -> None:
+def _move(
+    operation: Callable[..., Work | None],
+    tensor: torch.Tensor,
+    peer: int,
+    wait: Callable[[Work], object],
+) -> None:
     # As a batch: for a single operation NCCL would connect the two ranks, which no halt can end.
     for work in distributed.batch_isend_irecv([P2POp(operation, tensor, peer)]):
-        work.wait()
+        wait(work)
 
 
 def _targets(

@@ -14,12 +14,15 @@ still true, and the next generation gets a new ``Resume``.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.distributed import Work
 
 from nodeagent.protocol.regroup import Resume, StateSource
+from nodeagent.rank.groups.halting import wait_unless_halted
 from nodeagent.rank.groups.parallel_groups import data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
 from nodeagent.rank.iteration.iteration_phases import Iterations
@@ -67,10 +70,11 @@ def resume_from_peers(
         _advance_to(level, resume, iterations, ledger)
     else:
         ledger.has_state = False
+    wait = functools.partial(wait_unless_halted, is_halted=iterations.is_halted)
     with _keeping_shard(place, state, ledger) as own:
-        got_copy = distribute_shards(resume, level, place, state, copies, own)
+        got_copy = distribute_shards(resume, place, state, copies, wait, own)
         if state.sharded is None:
-            _broadcast_missing_state(resume, place, state)
+            _broadcast_missing_state(resume, place, state, wait)
         else:
             iterations.share_parameters()
         iterations.check_complete()
@@ -120,7 +124,9 @@ def _advance_to(level: int, resume: Resume, iterations: Iterations, ledger: Ledg
         raise ResumeError(f"this rank has committed iteration {ledger.committed}, not {level}")
 
 
-def _broadcast_missing_state(resume: Resume, place: Place, state: TrainingState) -> None:
+def _broadcast_missing_state(
+    resume: Resume, place: Place, state: TrainingState, wait: Callable[[Work], object]
+) -> None:
     """Copy the state inside each data-parallel group that has a rank without state."""
     peers = place.ranks_at(place.tp_rank, place.pp_rank)
     sources = [rank for rank in peers if rank in resume.state_from]
@@ -131,7 +137,7 @@ def _broadcast_missing_state(resume: Resume, place: Place, state: TrainingState)
         raise ResumeError(f"no rank has the state of tp {place.tp_rank} pp {place.pp_rank}")
     if len(sources) < len(peers):
         is_needed = place.global_rank not in sources
-        broadcast_state(state, data_parallel_group(), sources[0], is_needed=is_needed)
+        broadcast_state(state, data_parallel_group(), sources[0], wait, is_needed=is_needed)
 
 
 def _is_restored(resume: Resume, place: Place) -> bool:

@@ -16,15 +16,16 @@ _MAX_PATTERNS: Final = 100_000
 def pack_sizes(
     rooms: Sequence[int], need: Mapping[int, int]
 ) -> tuple[list[dict[int, int]] | None, bool]:
-    """Find room for groups of several sizes; return where, and whether that is certain.
+    """Return how many groups of each size every node gets, and whether the answer is certain.
 
     Args:
-        rooms: Free workers by node.
-        need: How many groups of each size there are.
+        rooms: Free workers by node, 0 or more.
+        need: How many groups of each size are placed, by size; sizes are 1 or more.
 
     Returns:
-        First, for every node how many groups of each size it gets, all of ``need`` together; None
-        if there is no such packing, or none was found in time. Second, False in the last case.
+        For every node, its groups by size. Over all nodes they are ``need``, and no node gets more
+        workers than it has. With True, None means that there is no such packing. With False, there
+        is always None: the search was given up after ``_MAX_PATTERNS`` fillings.
     """
     sizes = sorted((size for size, num in need.items() if num), reverse=True)
     order = sorted(range(len(rooms)), key=lambda v: -rooms[v])

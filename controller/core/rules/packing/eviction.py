@@ -53,13 +53,16 @@ class Eviction:
 def plan_eviction(
     kinds: Sequence[GroupKind], rooms: Sequence[int], known_staying: int | None
 ) -> Eviction:
-    """Return which groups stay, so that all groups have room and the most ranks stay.
+    """Return which held groups stay, so that all groups have room and the most ranks stay.
 
     Args:
         kinds: The groups to place, and what each node holds of them.
         rooms: Free workers by node, those under held groups included.
-        known_staying: Ranks that stay in a packing that is known already: an answer with as many
-            or fewer is not wanted. None if no packing is known.
+        known_staying: Ranks that stay in a packing that is known already; None if none is known.
+
+    Returns:
+        An answer in which more than ``known_staying`` ranks stay. No answer (``keeps`` is None) if
+        there is none (``is_complete``), or none was found in time.
     """
     need = Counter[int]()
     for kind in kinds:
@@ -87,7 +90,14 @@ def plan_eviction(
 
 
 def has_places(kinds: Sequence[GroupKind], rooms: Sequence[int]) -> bool:
-    """Return whether there are enough places of every size. If not, no packing exists."""
+    """Return False only if no packing exists: some size has fewer places than groups need.
+
+    True proves that there is one if of any two sizes one divides the other, else nothing.
+
+    Args:
+        kinds: The groups to place. What nodes hold of them does not count.
+        rooms: Free workers by node, those under held groups included.
+    """
     return all(
         sum(kind.count * (kind.size // size) for kind in kinds)
         <= sum(room // size for room in rooms)

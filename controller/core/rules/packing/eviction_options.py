@@ -45,10 +45,10 @@ class NodeEviction:
 
 @dataclass(frozen=True, slots=True)
 class EvictionOptions:
-    """For each node: the sets of placed groups that it could give up. And what must come together.
+    """What each node could give up, and how much all nodes must give up together.
 
-    One option of every node is chosen. They suffice if their gains add up to ``missing`` or more,
-    each gain by itself.
+    An answer takes one option of every node. It suffices if, for each gain, the sum over the nodes
+    is ``missing`` or more.
 
     Attributes:
         kinds: The groups to place.
@@ -68,7 +68,13 @@ class EvictionOptions:
     def of(
         cls, kinds: Sequence[GroupKind], rooms: Sequence[int], sizes: Sequence[int]
     ) -> "EvictionOptions | None":
-        """Return the options of all nodes; None if they are too many."""
+        """Return the options of all nodes; None if they, or the tables over them, are too large.
+
+        Args:
+            kinds: The groups to place, and what each node holds of them.
+            rooms: Free workers by node, those under held groups included.
+            sizes: The sizes of which places must suffice, ascending.
+        """
         # A kind with a surplus has to give up the difference, even if there were room for all.
         surplus = [k for k, kind in enumerate(kinds) if kind.num_held(rooms) > kind.count]
         need = [

@@ -92,14 +92,19 @@ def search(
     known: tuple[int, int] | None,
     max_steps: int,
 ) -> Outcome:
-    """Return the best packing that is better than the known one.
+    """Return the best packing, if one is better than the known one.
 
     Args:
-        kinds: The groups to place.
+        kinds: The groups to place, all of them.
         site: Nodes, rooms and domains.
-        taken: For every kind, groups that every domain has already.
-        known: Ranks that stay, and the negated additional spread, of a known packing.
+        taken: For every kind, the groups that each domain has besides, which add to the spread.
+        known: The score to beat: ranks that stay, and the negated additional spread. None if there
+            is none.
         max_steps: Number of ways to fill a node after which the search gives up.
+
+    Returns:
+        A packing with a larger score than ``known``, and whether all packings were looked at. If
+        so, it is the best, and no packing means that none is better.
     """
     try:
         return _Search(kinds, site, taken, max_steps).run(known)

@@ -70,12 +70,16 @@ class NoPacking:
 def pack(
     kinds: Sequence[GroupKind], site: DomainSite, max_steps: int = _MAX_STEPS
 ) -> Packing | NoPacking:
-    """Return the best packing of all groups. Ties go to the order of kinds and nodes.
+    """Return a packing of all groups: the best one, or the best that was found in time.
 
     Args:
-        kinds: The groups to place.
-        site: Nodes, rooms and domains.
+        kinds: The groups to place, and what each node holds of them.
+        site: The free workers of every node, those under held groups included, and its domain.
         max_steps: Limit for the search for the least spread, in partial packings.
+
+    Returns:
+        The packing with its proofs. ``NoPacking`` if not all groups were placed, with whether that
+        is proven impossible. Ties go to the order of kinds and nodes.
     """
     # This condition is necessary and cheap to test. Without it the searches below would take their
     # full time to find nothing.

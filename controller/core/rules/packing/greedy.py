@@ -16,7 +16,12 @@ def kinds_without_surplus(kinds: Sequence[GroupKind], site: DomainSite) -> list[
 
 @dataclass(slots=True)
 class GreedyPacking:
-    """A packing that grows by one kind after the other."""
+    """A packing that grows by one kind after the other; what is placed never moves again.
+
+    Args:
+        kinds: The groups to place, and what each node holds of them.
+        site: The free workers of every node, those under held groups included, and its domain.
+    """
 
     kinds: Sequence[GroupKind]
     site: DomainSite
@@ -43,7 +48,14 @@ class GreedyPacking:
         return copy
 
     def run(self, order: Sequence[int]) -> bool:
-        """Place all kinds; return whether everything found room."""
+        """Keep held groups, then place the others. Call it once, on an empty packing.
+
+        Args:
+            order: Every kind once. Earlier kinds choose first.
+
+        Returns:
+            Whether all groups found room. If not, the packing is of no further use.
+        """
         # A kind with a surplus can choose which of its groups to keep. The others can't, so they
         # get the room first.
         first = set(kinds_without_surplus(self.kinds, self.site))

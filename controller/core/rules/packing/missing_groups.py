@@ -34,7 +34,17 @@ class KeptRanks:
 
     @classmethod
     def of(cls, layout: Layout, before: Layout, lost: AbstractSet[int]) -> "KeptRanks | None":
-        """Return what the task keeps, if it lost these ranks; None if more is to be decided."""
+        """Return what the task keeps if it keeps all that it holds.
+
+        Args:
+            layout: The layout that it is to have.
+            before: Its present layout.
+            lost: Global ranks of ``before`` that have no worker any more.
+
+        Returns:
+            None if more is to be decided: the model is split in another way, a group has lost some
+            of its ranks, or the task holds more than it is to have.
+        """
         tp, pp, dp = layout.tp, layout.pp, layout.dp
         if (before.tp, before.pp) != (tp, pp):
             return None
@@ -80,13 +90,15 @@ class KeptRanks:
 def pack_missing(
     tasks: Sequence[KeptRanks], site: DomainSite
 ) -> tuple[list[GroupKind], Sequence[Mapping[int, int]]] | None:
-    """Return the missing groups, stage by stage, and how many of them each node gets.
-
-    None if they have no room without moving other groups.
+    """Return the missing groups, and how many of them each node gets.
 
     Args:
-        tasks: What the tasks keep.
-        site: The rooms that are left beside that.
+        tasks: What the tasks keep. Nothing of it is moved.
+        site: The free workers of every node beside what the tasks keep, and its domain.
+
+    Returns:
+        One kind for each task and stage, in their order, and for each kind its groups by node. None
+        if they have no room without moving other groups.
     """
     kinds = [GroupKind(task.layout.tp, len(empty)) for task in tasks for empty in task.empty]
     fill = GreedyPacking(kinds, site)

@@ -91,7 +91,10 @@ class TaskSlots:
         """Return the groups of each kind, with the slots of the ranks that stay.
 
         Args:
-            groups: For each kind, its groups by node.
+            groups: For each of ``kinds``, how many groups each node gets.
+
+        Returns:
+            For each kind, its groups in the order of their nodes. A slot is in one group at most.
         """
         if self._before is None:
             return [self._new_rows(groups[0])]
@@ -143,11 +146,14 @@ class TaskSlots:
     def in_rank_order(
         self, rows: Sequence[Sequence[GroupSlots]], domains: Sequence[int]
     ) -> list[GroupSlots]:
-        """Return all groups in the order of the global ranks.
+        """Return all groups in the order of the global ranks: stage by stage, then by replica.
 
         Args:
-            rows: The groups of each kind.
+            rows: The answer of ``rows``.
             domains: The failure domain of every node.
+
+        Returns:
+            ``pp`` times ``dp`` groups, each of ``rows`` once.
         """
         if self._before is None:
             # Sorted by domain and dealt in turn over the stages, neighbours make a replica. The

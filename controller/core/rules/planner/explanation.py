@@ -143,7 +143,7 @@ def explain(
 
     Args:
         problem: The planner's input.
-        assignments: The planner's answer, or another division.
+        assignments: The planner's answer, or another division: a size for every task.
         after_step: Called after every step. No step takes longer than a plan.
     """
     tasks = sorted(problem.tasks, key=lambda task: task.name)

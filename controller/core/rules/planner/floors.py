@@ -20,7 +20,15 @@ from nodeagent.protocol.ids import TaskId
 
 
 def kept_tasks(tasks: Sequence[PlanTask], num_workers: int) -> frozenset[TaskId]:
-    """Return the tasks that may not be stopped, if only the number of workers matters."""
+    """Return the tasks that may not be stopped, if only the number of workers matters.
+
+    Args:
+        tasks: All tasks, in any order.
+        num_workers: Workers that may be divided, 0 or more.
+
+    Returns:
+        Names of tasks with ``keeps_running`` whose smallest sizes fit together.
+    """
 
     def has_room(kept: Sequence[PlanTask]) -> bool:
         sizes = [task.smallest_size for task in kept]
@@ -32,9 +40,12 @@ def kept_tasks(tasks: Sequence[PlanTask], num_workers: int) -> frozenset[TaskId]
 def heaviest_with_room(
     tasks: Sequence[PlanTask], has_room: Callable[[Sequence[PlanTask]], bool]
 ) -> list[PlanTask]:
-    """Return the tasks that are kept, the heaviest first, if ``has_room`` says what fits together.
+    """Return the tasks that are kept, the heaviest first.
 
-    Fewer tasks must always fit where more do.
+    Args:
+        tasks: All tasks, in any order.
+        has_room: Whether the smallest sizes of these tasks fit together. Where it holds for some
+            tasks it must hold for any part of them.
     """
     marked = [task for task in tasks if task.keeps_running]
     marked.sort(key=lambda task: (-task.weight, not task.workers, task.name))
@@ -55,7 +66,16 @@ def options_of(
     running_s: float,
     kept: Collection[TaskId],
 ) -> list[Options]:
-    """Return the options of each task. Those in ``kept`` can't be stopped."""
+    """Return the options of each task, in the order of ``tasks``.
+
+    Args:
+        tasks: The tasks.
+        quantum: The unit of the gains.
+        num_workers: No option is larger.
+        running_s: D_running, seconds until the next expected fault.
+        kept: Tasks without the option 0. Such a task has no option if its smallest size is larger
+            than ``num_workers``.
+    """
     options = [quantum.options(task, num_workers, running_s) for task in tasks]
     if not kept:
         return options

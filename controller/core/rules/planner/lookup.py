@@ -105,7 +105,10 @@ class LookupTable:
     num_missed: int = 0
 
     def decide(self, problem: Problem) -> Division:
-        """Return the division that ``planner.solve`` returns, from the table if possible."""
+        """Return the division that ``planner.solve`` returns, from the table if possible.
+
+        Counts in ``num_found`` or ``num_missed``; changes nothing else.
+        """
         sizes = self._find(problem)
         if sizes is None:
             self.num_missed += 1
@@ -134,11 +137,13 @@ class LookupTable:
 def look_ahead(outlook: Outlook, after_step: Callable[[], None] = lambda: None) -> LookupTable:
     """Return the table for all events that may come next.
 
-    Pairs of lost nodes are left out if they are too many.
-
     Args:
-        outlook: The present.
+        outlook: The present. The table is valid as long as its tasks and its MTBF are.
         after_step: Called every few milliseconds during the computation.
+
+    Returns:
+        Divisions for one lost node, two lost nodes, a joined node, a finished and a launched task.
+        Pairs of lost nodes are left out if they are too many.
     """
     outlook = replace(outlook, tasks=_by_name(outlook.tasks), queued=_by_name(outlook.queued))
     by_workers: dict[int, set[LookupKey]] = defaultdict(set)

@@ -175,7 +175,14 @@ class PrefixTable:
 def join(
     prefix: PrefixTable, suffix: SuffixTable, capacity: int, limit: int
 ) -> tuple[int, ...] | None:
-    """Return the best division of all tasks; None if none is within the limit."""
+    """Return the best division of all tasks, sizes in units; None if none is within the limit.
+
+    Args:
+        prefix: The table of the tasks before some task.
+        suffix: The table of that task, all later ones, and idle workers.
+        capacity: Number of units that all of them have together.
+        limit: The largest score that counts.
+    """
     low = max(prefix.begin, capacity - suffix.end + 1)
     high = min(prefix.end, capacity - suffix.begin + 1)
     if low >= high:

@@ -41,7 +41,16 @@ GAP_GROWTH: Final = 4
 
 
 def best_division(tasks: Sequence[Options], capacity: int) -> tuple[int, ...] | None:
-    """Return the size of every task in the best division; None if no division fits."""
+    """Return the size of every task in the best division.
+
+    Args:
+        tasks: The options of each task, in the order of their names.
+        capacity: Number of workers.
+
+    Returns:
+        Sizes in the order of ``tasks``, at most ``capacity`` together; None if the smallest ones
+        are more than that, or a task has no option.
+    """
     if any(not len(task.sizes) for task in tasks):
         return None
     if not tasks:

@@ -63,7 +63,7 @@ class _DualPoint:
 
 
 def find_shadow_price(tasks: Sequence[Options], unit: int, capacity: int) -> ShadowPrice:
-    """Return the price at which the bound is lowest, or close to the lowest.
+    """Return the price at which the bound is lowest, or close to the lowest. Any price is valid.
 
     Args:
         tasks: At least one task. Each begins with size 0.
@@ -108,9 +108,16 @@ def find_shadow_price(tasks: Sequence[Options], unit: int, capacity: int) -> Sha
 
 
 def reduced_gains(gains: IntArray, sizes: IntArray, price: int, largest: int) -> IntArray:
-    """Return each gain minus the price of its workers.
+    """Return each gain minus the price of its workers, exactly.
 
-    The result holds Python integers where 64 bits are too few. No size may exceed ``largest``.
+    Args:
+        gains: By option.
+        sizes: By option, in units.
+        price: For one unit.
+        largest: No size is larger.
+
+    Returns:
+        64-bit integers, or Python integers where 64 bits are too few.
     """
     if price * largest < -_ABSENT:
         return gains - price * sizes

@@ -76,7 +76,12 @@ def solve(tasks: Sequence[PlanTask], *, num_workers: int, running_s: float) -> D
 
 
 def decide(problem: Problem, sizes: Sequence[int]) -> Division:
-    """Return the division with these sizes. The problem's tasks are sorted by name."""
+    """Return the division with these sizes, with its worth.
+
+    Args:
+        problem: With its tasks sorted by name.
+        sizes: One per task, in that order. Whether they are the best is not looked at.
+    """
     tasks, running_s = problem.tasks, problem.running_s
     pairs = list(zip(tasks, sizes, strict=True))
     # fsum is exact, so the figures shown to operators don't depend on the order of the tasks.

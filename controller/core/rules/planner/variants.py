@@ -45,14 +45,18 @@ def best_divisions(
     capacity: int,
     after_step: Callable[[], None] = lambda: None,
 ) -> dict[Case, tuple[int, ...] | None]:
-    """Return the best division of every case; None if no division fits.
+    """Return the division that ``search.best_division`` returns, for each of many cases.
 
     Args:
-        tasks: The usual options. Every task may have size 0.
-        replacements: Options of a task in the cases that name it, by index.
-        cases: Every index is in ``replacements``.
-        capacity: Number of workers.
+        tasks: The usual options of each task. Every task may have size 0.
+        replacements: The other options of some tasks, by index.
+        cases: The tasks that have their other options in a case. Every index is in
+            ``replacements``.
+        capacity: Number of workers, equal in all cases.
         after_step: Called after every step of the recurrence. A step takes milliseconds.
+
+    Returns:
+        By case, the size of every task; None if no division fits.
     """
     if not tasks:
         return dict.fromkeys(cases, ())

@@ -26,7 +26,11 @@ class CompleteCopies:
 
 
 def copies_by_level(positions: Mapping[int, Position]) -> HoldersByLevel:
-    """Return the copies that ranks have reported. ``positions`` are by new rank."""
+    """Return, by iteration and number of shards, the rank that hands out the copy of each shard.
+
+    Args:
+        positions: Of the ranks that continue, by their ranks in the new generation.
+    """
     found: dict[tuple[int, int], dict[Shard, int]] = {}
     for rank, position in sorted(positions.items()):
         for copy in position.copies:
@@ -38,7 +42,15 @@ def copies_by_level(positions: Mapping[int, Position]) -> HoldersByLevel:
 
 
 def newest_complete_copies(copies: HoldersByLevel, layout: Layout) -> CompleteCopies | None:
-    """Return the copies of the newest iteration of which every shard has a copy."""
+    """Return the copies of the newest iteration of which every shard has a copy.
+
+    Args:
+        copies: The answer of ``copies_by_level``.
+        layout: Layout of the new generation; it says which shards there are.
+
+    Returns:
+        One holder for each shard; None if no iteration has a copy of every shard.
+    """
     for (iteration, num_shards), holder_of in sorted(copies.items(), reverse=True):
         # Copies with another number of shards divide the state in another way. They can't be
         # combined.

@@ -20,12 +20,16 @@ from profiles.layout import Layout
 def copy_holders(
     layout: Layout, placement: Sequence[Worker], *, is_sharded: bool
 ) -> tuple[int | None, ...]:
-    """Return, by global rank, the rank that holds its copies; None if none is needed or possible.
+    """Return the rank that holds the copies of each rank.
 
     Args:
         layout: Layout of the generation.
         placement: Worker of each global rank.
         is_sharded: Whether the optimizer state is sharded over the replicas.
+
+    Returns:
+        By global rank, another rank: on another node if there is one, then with as few copies as
+        possible. None for a rank of which no copy is needed, or possible.
     """
     choice = _Choice(layout, placement, is_sharded=is_sharded)
     return tuple(

@@ -68,7 +68,7 @@ def decide(
     allows_reuse: bool = True,
     disk_iteration: int = 0,
 ) -> ResumeDecision:
-    """Decide how the generation after ``parked`` begins.
+    """Return how the generation after ``parked`` begins: in the first way that is possible.
 
     Args:
         parked: The generation that was parked.

@@ -51,9 +51,15 @@ def parts_of(layout: Layout) -> tuple[ModelPart, ...]:
 def living_replicas(layout: Layout, fit_ranks: Collection[int]) -> list[Replica]:
     """Return the replicas that ``fit_ranks`` can form, each rank in one at most.
 
-    First come the replicas that are whole. Then whole stages of broken ones are put together, so
-    that the ranks of a tensor-parallel group stay side by side. Only if all that gives no replica,
-    single ranks are put together: that replica is slow, but it has the state.
+    Args:
+        layout: The present layout.
+        fit_ranks: Global ranks that can train.
+
+    Returns:
+        For each replica its global ranks, in the order of the model's parts. First come the
+        replicas that are whole. Then whole stages of broken ones are put together, so that the
+        ranks of a tensor-parallel group stay side by side. Only if all that gives no replica,
+        single ranks are put together: that replica is slow, but it has the state.
     """
     fit = frozenset(fit_ranks)
     whole = whole_replicas(layout, fit)
