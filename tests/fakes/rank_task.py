@@ -110,10 +110,19 @@ class RankTask:
                 record = self.host.record(member.launch)
                 self.host.wait_for(lambda: record.hellos, self.limit_s)
                 self.host.wait_for(lambda: "breaks: " in self.host.log(member.born), self.limit_s)
+                if fault.action == "linger":
+                    self.host.wait_for(lambda: self._all_have_begun(fault), self.limit_s)
             case "raise":
                 record = self.host.record(member.launch)
                 raised = self._wait_for_report(record, "rank_raised")
                 assert raised.exception_type == "InjectedError", raised.traceback
+
+    def _all_have_begun(self, fault: Fault) -> bool:
+        """Return whether all ranks are in the iteration of ``fault``, so past the copies before it."""
+        standings = self.host.ask([member.launch for member in self.members.values()])
+        return all(
+            one.iteration == fault.iteration and one.phase != "idle" for one in standings.values()
+        )
 
     def lose(self, *numbers: int) -> None:
         """Kill ranks, wherever they are."""
