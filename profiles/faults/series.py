@@ -35,6 +35,7 @@ _VALUE: Final = re.compile(
     r"[\"']?(?:\s*[:=|]\s*|\s+|\()(?:tensor\()?([-+]?(?:nan|inf(?:inity)?|\d+(?:\.\d*)?(?:e[-+]?\d+)?))\b"
 )
 _BEFORE_LOSS: Final = re.compile(r"(?:^|[^\w/-]|\blm[ _]|\btrain(?:ing)?[ _/])$")
+_TRAINING_LOSS: Final = re.compile(r"train(?:ing)?[ _/]$")
 _OTHER_LOSS: Final = re.compile(r"\b(?:val|valid|validation|eval|test|aux) $")
 _GRADIENT: Final = ("grad ", "grad_", "grad-", "grad", "gradient ", "gradient_", " g", "|g")
 """What stands before a ``norm`` that is the gradient's."""
@@ -230,15 +231,20 @@ def _follow(level: _Level, value: float, num_off: int) -> int:
 def _loss(text: str) -> float | None:
     # Names are looked for with find: trying a pattern at every place of every line is what a log
     # of a hundred megabytes has no time for.
+    loss = None
     at = text.find("loss")
     while at >= 0:
         before = text[max(at - 12, 0) : at]
-        if _BEFORE_LOSS.search(before) and not _OTHER_LOSS.search(before):
+        is_training = _BEFORE_LOSS.search(before) and not _OTHER_LOSS.search(before)
+        # A bar may show NaN for a loss that it does not know, beside the loss by another name.
+        if is_training or (loss is not None and _TRAINING_LOSS.search(before)):
             found = _VALUE.match(text, at + 4)
             if found:
-                return float(found[1])
+                loss = float(found[1])
+                if math.isfinite(loss):
+                    return loss
         at = text.find("loss", at + 4)
-    return None
+    return loss
 
 
 def _norm(text: str) -> float | None:

@@ -118,7 +118,7 @@ class RankTask:
                 assert raised.exception_type == "InjectedError", raised.traceback
 
     def _all_have_begun(self, fault: Fault) -> bool:
-        """Return whether all ranks are in the iteration of ``fault``, so past the copies before it."""
+        """Return whether all ranks are in the iteration of ``fault``, past the copies before it."""
         standings = self.host.ask([member.launch for member in self.members.values()])
         return all(
             one.iteration == fault.iteration and one.phase != "idle" for one in standings.values()

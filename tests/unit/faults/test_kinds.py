@@ -1,0 +1,153 @@
+"""Kinds of lines that public threads showed, in other words than theirs."""
+
+import pytest
+
+from profiles.faults.excerpt import classify_excerpt
+
+STEPS = "\n".join(f"step {number} | loss 2.{500 - number}" for number in range(101, 109))
+KEEPALIVE = (
+    "W0722 09:10:44.881 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1333] The node"
+    " 'n{}_402_0' has failed to send a keep-alive heartbeat to the rendezvous 'moe' due to an error"
+    " of type Rendezvous{}Error."
+)
+
+
+def told(*lines: str) -> str:
+    return classify_excerpt("\n".join(lines)).status
+
+
+@pytest.mark.parametrize("error", ["Timeout", "Connection"])
+def test_who_could_not_send_its_keepalive_is_alive(error: str) -> None:
+    line = KEEPALIVE.format(1, error)
+    assert told(line) == "other_network_error"
+    assert told(line, STEPS) == "none"
+    assert told(STEPS, "`Trainer.fit` stopped: `max_steps=108` reached.", line) == "none"
+    killed = (
+        "E0722 api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 402) of binary: /bin/python"
+    )
+    assert told(killed, line) == "exited_abnormally"
+
+
+@pytest.mark.parametrize(
+    ("device", "status"),
+    [
+        ("mlx5_core 0000:41:00.0: PCIe link lost, device now detached", "other_network_error"),
+        ("nvme nvme3: controller is down; will reset: CSTS=0xffffffff", "other_software_error"),
+        (
+            "nvidia 0000:41:00.0: Unable to change power state, device inaccessible",
+            "gpu_driver_error",
+        ),
+    ],
+    ids=["mlx5", "nvme", "nvidia"],
+)
+def test_containment_at_a_port_belongs_to_the_device_behind_it(device: str, status: str) -> None:
+    port = "pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000"
+    assert told(port, device) == status
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "host-0:87:94 [5] ibvwrap.c:94 NCCL WARN Call to ibv_open_device failed",
+        "host-0:87:94 [5] ibvwrap.cc:120 NCCL WARN Call to ibv_query_port failed with error No such device",
+        "node-3:19:19 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data",
+        "[node4:0:311 unique id 8][2026-02-02] ERROR [SD][error] - failed to connect to AM - error -51 received",
+        "[1770] ib_iface.c:1096 UCX  ERROR ibv_create_cq(cqe=4096) failed: Cannot allocate memory",
+    ],
+)  # fmt: skip
+def test_a_run_that_starts_without_a_network_device_goes_on(line: str) -> None:
+    assert told(line) == "other_network_error"
+    assert told(line, STEPS) == "none"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("rm: cannot remove '/opt/cache/x.lock': Read-only file system", STEPS),
+        (STEPS, "Exception in thread NetStatThr:", "Traceback (most recent call last):",
+         "ConnectionResetError: [Errno 104] Connection reset by peer", STEPS),
+        (STEPS, "Exception in thread MLflowBatchLogger:", "Traceback (most recent call last):",
+         "mlflow.exceptions.MlflowException: API request to http://mlf:5000 failed", STEPS),
+        ("Epoch 0: 3%|2 | 565/20101 [2:12<76:15, 14.0s/it, loss=nan, train_loss=3.910]",
+         "Epoch 0: 3%|2 | 566/20101 [2:12<76:15, 14.0s/it, loss=nan, train_loss=3.900]"),
+    ],
+    ids=["read-only cache", "wandb", "mlflow", "bar without a loss"],
+)  # fmt: skip
+def test_training_goes_on(lines: tuple[str, ...]) -> None:
+    assert told(*lines) == "none"
+
+
+def test_a_loss_that_is_not_a_number_stays_a_fault() -> None:
+    bar = "Epoch 0: 3%|2 | {}/20101 [2:12<76:15, 14.0s/it, loss=nan, val_loss=3.910]"
+    assert told(*(bar.format(number) for number in range(560, 570))) == "nan_loss"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("terminate called after throwing an instance of 'torch::jit::JITException'", "other_software_error"),
+        ("libc++abi: terminating due to uncaught exception of type app::BadShape", "other_software_error"),
+        ("terminate called without an active exception", "exited_abnormally"),
+        ("pure virtual method called", "exited_abnormally"),
+        ("F0000 00:00:1717141650.890307 9276 client.cc:487] Non-OK-status: status status: INTERNAL: no", "other_software_error"),
+        ("panic at src/loader.rs:41: index out of bounds", "other_software_error"),
+        ("app.exceptions.ShardGone: shard 41 of the data set does not exist", "other_software_error"),
+        ("TimeoutError: RPC call to execute_model timed out.", "task_hang"),
+        ("DeepEP combine NVL sender timeout, channel: 1, RDMA: 0, nvl: 2", "nccl_timeout"),
+        ("EI0008: [PID: 4411] 2026-03-01 The collective waits for its peers", "nccl_timeout"),
+        ("slurmd error running JobId=41 on node(s)=n7: Kill task failed", "lost_connection"),
+        ("ERROR:  nhc:  Health check failed:  check_fs_mount:  /scratch not mounted", "lost_connection"),
+        ("slurmstepd: error: pyxis: couldn't start container", "other_software_error"),
+        ("VFS: file-max limit 65536 reached", "other_software_error"),
+        ("cgroup: fork rejected by pids controller in /slurm/job_4", "other_software_error"),
+        ("    GPU Recovery Action                   : Reset", "gpu_driver_error"),
+        ("    GPU Recovery Action                   : None", "none"),
+        ("        Requires Reset                    : Yes", "gpu_driver_error"),
+        ("Pod was rejected: no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu", "gpu_driver_error"),
+        ("amdgpu 0000:c1:00.0: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "ecc_error"),
+    ],
+)  # fmt: skip
+def test_what_was_missed_is_found(text: str, status: str) -> None:
+    assert told(text) == status
+
+
+def test_a_closed_rendezvous_is_the_echo_of_a_killed_process() -> None:
+    killed = (
+        "E0722 api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 402) of binary: /bin/python"
+    )
+    closed = "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"
+    assert told(killed, closed) == "exited_abnormally"
+
+
+def test_a_node_that_operators_take_out_is_no_fault() -> None:
+    assert told("node-mark-offline: Marking n7 offline: planned by operator") == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb, in python3 [4112]", "gpu_driver_error"),
+        ("xe 0000:03:00.0: [drm] CRITICAL: Xe has declared device 0000:03:00.0 as wedged.", "gpu_driver_error"),
+        ("RuntimeError: Native API failed. Native API returns: ZE_RESULT_ERROR_DEVICE_LOST", "gpu_driver_error"),
+        ("RuntimeError: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "out_of_memory"),
+        ("habanalabs 0000:19:00.0: Device heartbeat failed! PCI link is operational", "gpu_driver_error"),
+        ("habanalabs hl3: HBM MC SPI 1 interrupt: DERR event, row 0x4112", "ecc_error"),
+        ("habanalabs hl3: port 7 link down", "nvlink_error"),
+        ("ERROR  NRT:nrt_infodump  NRT_EXEC_HW_ERR_HBM_UE on nd2 nc1", "ecc_error"),
+        ("ERROR  TDRV:exec  NRT_EXEC_HW_ERR_DMA_ABORT", "gpu_driver_error"),
+        ("RuntimeError: nrt_load failed: NRT_RESOURCE", "out_of_memory"),
+        ("TPU chip 3 on worker 11 is unhealthy", "gpu_driver_error"),
+        ("INTERNAL: Accelerator device halted prematurely, perhaps due to an on-device check-failure.", "cuda_error"),
+        ("drv_pcie: NPU 5 device heartbeat lost", "gpu_driver_error"),
+        ("npu-smi: NPU 2 Health: Critical", "gpu_driver_error"),
+        ("NPU 5 HBM multi-bit ECC error detected", "ecc_error"),
+        ("HCCS link 3 of NPU 2 is down", "nvlink_error"),
+    ],
+)  # fmt: skip
+def test_accelerators_of_other_vendors(text: str, status: str) -> None:
+    assert told(text) == status
+
+
+def test_corrected_errors_of_other_vendors_are_none() -> None:
+    assert told("habanalabs hl3: HBM: SERR event, corrected, row 0x4112") == "none"
+    assert told("NPU 5 HBM single-bit ECC error corrected") == "none"
