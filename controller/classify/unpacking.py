@@ -265,7 +265,8 @@ def _bzip2_decoder() -> _Decoder:
 
 _COMPRESSIONS: Final = (
     Compression("gzip", (b"\x1f\x8b\x08",), _GzipDecoder),
-    Compression("bzip2", tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), _bzip2_decoder),
+    # With the level alone: what begins so and is none is damaged, and no text.
+    Compression("bzip2", tuple(b"BZh%d" % level for level in range(1, 10)), _bzip2_decoder),
     Compression("xz", (b"\xfd7zXZ\0", b"\x5d\0\0"), _xz_decoder),
     Compression(
         "zstd",

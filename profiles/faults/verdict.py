@@ -23,6 +23,8 @@ _MIN_PROGRESS: Final = 2
 """Progress lines after which a warning about a socket counts as over."""
 _MIN_LINES_AFTER: Final = 40
 """Lines after which a log has continued: a job that hangs repeats its complaint only."""
+_MIN_LINES_AFTER_ONE: Final = 8
+"""The same, after a single complaint: more lines than it has itself, as a rule."""
 _MAX_REPORTS: Final = 2
 """How often a hang is reported that may still be a slow start."""
 _MIN_ODD_NUMBERS: Final = 20
@@ -209,10 +211,12 @@ def _without_survived(signs: list[Sign], num_lines_after: int) -> list[Sign]:
         entry = sign.entry
         if not entry.survived_by:
             return False
+        num_reports = reports[entry.id]
+        least = _MIN_LINES_AFTER_ONE if num_reports == 1 else _MIN_LINES_AFTER
         if (
             entry.survived_by == "output"
-            and num_lines_after >= _MIN_LINES_AFTER
-            and reports[entry.id] <= _MAX_REPORTS
+            and num_lines_after >= least
+            and num_reports <= _MAX_REPORTS
         ):
             return True
         end = min((line for line in launches if line > sign.line), default=None)

@@ -3,6 +3,7 @@
 import pytest
 
 from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.stream import FindingStream
 
 STEPS = "\n".join(f"step {number} | loss 2.{500 - number}" for number in range(101, 109))
 KEEPALIVE = (
@@ -14,6 +15,12 @@ KEEPALIVE = (
 
 def told(*lines: str) -> str:
     return classify_excerpt("\n".join(lines)).status
+
+
+def in_a_log(*lines: str) -> list[str]:
+    stream = FindingStream()
+    found = [*stream.feed("\n".join(lines).encode()), *stream.close()]
+    return [finding.verdict.status for finding in found]
 
 
 @pytest.mark.parametrize("error", ["Timeout", "Connection"])
@@ -117,6 +124,25 @@ def test_a_closed_rendezvous_is_the_echo_of_a_killed_process() -> None:
     )
     closed = "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"
     assert told(killed, closed) == "exited_abnormally"
+
+
+def test_a_fabric_manager_with_nothing_to_manage_is_no_fault() -> None:
+    asked = (
+        "nv-fabricmanager[41]: request to query NVSwitch device information from NVSwitch driver"
+    )
+    ended = "nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE"
+    lines = f"{asked} failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]", ended
+    assert told(*lines) == "none"
+    assert told(*lines, "RuntimeError: CUDA error: system not yet initialized") == "nvlink_error"
+
+
+def test_one_stall_is_no_hang_where_the_log_goes_on() -> None:
+    stall = "stall_inspector.cc:107] One or more tensors were submitted by subset of ranks and wait"
+    report = stall, "Missing ranks:", "20: [allreduce.noname.2]"
+    others = tuple(f"n{number}:978:980 [1] NCCL INFO Setting affinity" for number in range(10))
+    assert in_a_log(*report) == ["task_hang"]
+    assert in_a_log(*report, *others) == []
+    assert in_a_log(*report, *others, *report, *others) == ["task_hang"]
 
 
 def test_a_node_that_operators_take_out_is_no_fault() -> None:

@@ -28,7 +28,7 @@ _FAULTS: Final = {
 }
 _MIN_STATUS_SHARE: Final = 0.95
 _SEED: Final = 26
-_NUM_CUTS: Final = 6
+_NUM_CUTS: Final = 20
 
 
 @cache
