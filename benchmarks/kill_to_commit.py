@@ -44,7 +44,7 @@ from harness.result_pages import (
     write_section,
 )
 from harness.termination import end_on_sigterm
-from killing.commit_recovery import PARTS_OF_JOIN, PHASES, CommitRecovery
+from killing.commit_recovery import PARTS_OF_JOIN, PHASES, CommitRecovery, UnreadRecoveryError
 from killing.demo_cluster import Cluster, SessionOverError
 
 from profiles.layout import Layout
@@ -92,8 +92,8 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     generator = random.Random(f"{arguments.seed}/{name}")  # noqa: S311 - repeatable, not secret
     recoveries: list[CommitRecovery] = []
     intervals: list[float] = []
-    num_not_recovered = 0
-    while len(recoveries) + num_not_recovered < arguments.kills:
+    num_not_recovered = num_unread = 0
+    while len(recoveries) + num_not_recovered + num_unread < arguments.kills:
         with tempfile.TemporaryDirectory() as directory:
             cluster = Cluster(
                 LAYOUTS[name],
@@ -104,8 +104,13 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
             )
             with cluster:
                 try:
-                    while len(recoveries) + num_not_recovered < arguments.kills:
-                        recoveries.append(_kill_one(cluster, generator))
+                    while len(recoveries) + num_not_recovered + num_unread < arguments.kills:
+                        try:
+                            recoveries.append(_kill_one(cluster, generator))
+                        except UnreadRecoveryError as error:
+                            num_unread += 1
+                            sys.stderr.write(f"{name}: not counted: {error}\n")
+                            continue
                         sys.stderr.write(
                             f"{name} {len(recoveries)}: {recoveries[-1].total_s:.3f} s\n"
                         )
@@ -115,7 +120,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
                     num_not_recovered += 1
                     sys.stderr.write(f"{name}: not recovered: {error}\n")
                 intervals += cluster.usual_intervals()
-    return _figures(name, recoveries, intervals, num_not_recovered)
+    return _figures(name, recoveries, intervals, num_not_recovered) | {"num_unread": num_unread}
 
 
 def _kill_one(cluster: Cluster, generator: random.Random) -> CommitRecovery:

@@ -54,6 +54,10 @@ class CommitRecovery:
         return {**asdict(self), "phases_s": {k: round(v, 4) for k, v in self.phases_s.items()}}
 
 
+class UnreadRecoveryError(Exception):
+    """The event log has the end of a recovery, and lacks a step of it before that."""
+
+
 def is_run(line: Line) -> bool:
     """Return whether the line tells of an iteration that ranks ran to its end and reported.
 
@@ -69,6 +73,9 @@ def recovery_from(fault: RankKill, lines: Sequence[Line]) -> CommitRecovery | No
     Args:
         fault: The kill.
         lines: The event log from the kill on.
+
+    Raises:
+        UnreadRecoveryError: The log has no line of a step before the commit. The text names it.
     """
     commit = next(
         (line for line in lines if is_run(line) and line["generation"] > fault.generation), None
@@ -76,8 +83,11 @@ def recovery_from(fault: RankKill, lines: Sequence[Line]) -> CommitRecovery | No
     if commit is None:
         return None
     until = [line for line in lines if line["at"] <= commit["at"]]
-    seen = _of_kind(until, "fault_seen")[0]
-    regroup, resume = _of_kind(until, "regroup")[-1], _of_kind(until, "resume")[-1]
+    steps = {kind: _of_kind(until, kind) for kind in ("fault_seen", "regroup", "resume")}
+    for kind, found in steps.items():
+        if not found:
+            raise UnreadRecoveryError(f"no {kind} is logged before the commit at {commit['at']} s")
+    seen, regroup, resume = steps["fault_seen"][0], steps["regroup"][-1], steps["resume"][-1]
     forks = [line["start_s"] for line in _of_kind(until, "rank_started")]
     fork_s = max(forks, default=0.0)
     return CommitRecovery(

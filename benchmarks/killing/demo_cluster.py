@@ -100,14 +100,19 @@ class Cluster:
 
         Raises:
             SessionOverError: There is none within ``limit_s``.
+            UnreadRecoveryError: The log does not say how it was reached. Training goes on.
         """
         begin = self._settled_from
-        self._wait_until(lambda: recovery_from(fault, self._lines[begin:]) is not None, limit_s)
-        recovery = recovery_from(fault, self._lines[begin:])
+        try:
+            self._wait_until(lambda: recovery_from(fault, self._lines[begin:]) is not None, limit_s)
+            recovery = recovery_from(fault, self._lines[begin:])
+        finally:
+            # The commit that ended the recovery begins the first interval after it.
+            while self._settled_from < len(self._lines) and not is_run(
+                self._lines[self._settled_from]
+            ):
+                self._settled_from += 1
         assert recovery is not None
-        # The commit that ended the recovery begins the first interval after it.
-        while not any(is_run(line) for line in self._lines[self._settled_from :][:1]):
-            self._settled_from += 1
         return recovery
 
     def usual_intervals(self) -> list[float]:

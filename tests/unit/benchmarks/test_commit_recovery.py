@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from killing.commit_recovery import RankKill, recovery_from
+from killing.commit_recovery import RankKill, UnreadRecoveryError, recovery_from
 
 FAULT = RankKill(at=10.0, global_rank=2, pid=7, generation=1)
 
@@ -48,3 +48,11 @@ def test_an_iteration_that_was_over_before_the_kill_is_no_recovery(early: dict[s
     recovery = recovery_from(FAULT, [early, *lines])
     assert recovery is not None
     assert recovery.total_s == pytest.approx(0.32)
+
+
+@pytest.mark.parametrize("kind", ["fault_seen", "regroup", "resume"])
+def test_a_step_that_is_logged_after_the_commit_is_named(kind: str) -> None:
+    lines = recovery_lines()
+    late = [{**each, "at": 10.4} if each["kind"] == kind else each for each in lines]
+    with pytest.raises(UnreadRecoveryError, match=f"no {kind} is logged"):
+        recovery_from(FAULT, late)

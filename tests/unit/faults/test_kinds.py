@@ -174,6 +174,12 @@ def test_accelerators_of_other_vendors(text: str, status: str) -> None:
     assert told(text) == status
 
 
+def test_an_accelerator_error_of_torch_is_what_it_says() -> None:
+    text = "torch.AcceleratorError: CUDA error: uncorrectable {} encountered"
+    assert told(text.format("ECC error")) == "ecc_error"
+    assert told(text.format("NVLink error")) == "nvlink_error"
+
+
 def test_corrected_errors_of_other_vendors_are_none() -> None:
     assert told("habanalabs hl3: HBM: SERR event, corrected, row 0x4112") == "none"
     assert told("NPU 5 HBM single-bit ECC error corrected") == "none"

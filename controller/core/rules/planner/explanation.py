@@ -11,7 +11,7 @@ from typing import Final, Literal
 from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, earned, forgone, gain
 from controller.core.rules.planner.floors import kept_tasks, options_of
 from controller.core.rules.planner.options import Options, score
-from controller.core.rules.planner.solver import Division, in_flops, solve
+from controller.core.rules.planner.solver import Division, amount_in_flops, in_flops, solve
 from controller.core.rules.planner.variants import best_divisions
 from nodeagent.protocol.ids import TaskId
 
@@ -245,7 +245,7 @@ def _verdict(
     if worth == best:
         return "is worth as much, but changes more sizes, or loses the tie by name"
     if waf < best_waf:
-        return f"gives {rates}"
+        return f"gives {rates}, {amount_in_flops(best_waf - waf)} less"
     costs = (
         math.fsum(forgone(task, size) for task, size in zip(tasks, each, strict=True))
         for each in (sizes, chosen)

@@ -119,17 +119,36 @@ def _check(tasks: Sequence[PlanTask], num_workers: int, running_s: float) -> Non
 
 
 _PREFIXES: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
+_MAX_DIGITS: Final = 6
+"""Behind the point, in rates that are compared."""
 _MAX_NAMED: Final = 4
 """With at most this many tasks, each unchanged task is named; with more, they are counted."""
 
 
 def in_flops(one: float, between: str, other: float) -> str:
-    """Return two rates for operators, in the unit of the larger one: ``34.2 -> 31.9 GFLOP/s``."""
+    """Return two rates for operators, in the unit of the larger one: ``34.2 -> 31.9 GFLOP/s``.
+
+    Rates that differ by more than a millionth have enough digits to show it.
+    """
     # Both rates share one unit. ``950 MFLOP/s -> 1.1 GFLOP/s`` would have to be converted by the
     # reader.
-    largest = max(one, other)
-    scale, prefix = next((pair for pair in _PREFIXES if largest >= pair[0]), _PREFIXES[-1])
-    return f"{one / scale:.1f} {between} {other / scale:.1f} {prefix}FLOP/s"
+    scale, prefix = _unit_of(max(one, other))
+    texts = [
+        (f"{one / scale:.{num_digits}f}", f"{other / scale:.{num_digits}f}")
+        for num_digits in range(1, _MAX_DIGITS + 1)
+    ]
+    first, second = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+    return f"{first} {between} {second} {prefix}FLOP/s"
+
+
+def amount_in_flops(rate: float) -> str:
+    """Return a rate for operators, in a unit that suits it: ``4.6 PFLOP/s``."""
+    scale, prefix = _unit_of(rate)
+    return f"{rate / scale:.1f} {prefix}FLOP/s"
+
+
+def _unit_of(rate: float) -> tuple[float, str]:
+    return next((pair for pair in _PREFIXES if rate >= pair[0]), _PREFIXES[-1])
 
 
 def _changes(pairs: Sequence[tuple[PlanTask, int]]) -> list[str]:

@@ -18,8 +18,14 @@ def test_the_nearest_alternative_is_the_best_other_division() -> None:
     first, *others = explained(*tasks, num_workers=3, running_s=1.0).alternatives
     assert first.differs == {A: 1, B: 2}
     assert (first.objective, first.waf) == (9.0, 9.0)
-    assert first.verdict == "gives 9.0 of 10.0 FLOP/s"
+    assert first.verdict == "gives 9.0 of 10.0 FLOP/s, 1.0 FLOP/s less"
     assert all(other.objective < first.objective for other in others)
+
+
+def test_rates_that_hardly_differ_are_told_apart() -> None:
+    tasks = [plan_task(A, {1: 1.9123e18, 2: 1.9127e18}, 0), plan_task(B, {1: 1e10}, 0)]
+    first, *_ = explained(*tasks, num_workers=2, running_s=LONG_S).alternatives
+    assert first.verdict == "gives 1.912 of 1.913 EFLOP/s, 400.0 TFLOP/s less"
 
 
 def test_without_another_division_there_is_no_alternative() -> None:
