@@ -121,7 +121,7 @@ def _print(answer: dict[str, Any]) -> None:
         )
     unmeasured = sorted({name for row in answer["points"] for name in row.get("unmeasured", ())})
     if unmeasured:
-        console.print(f"not measured, from data sheets alone: {', '.join(unmeasured)}")
+        console.print(f"not measured: {', '.join(unmeasured)}")
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         "stack": stack.name,
         "precision": arguments.precision,
         "context_parallel": cp,
-        "unmeasured": unmeasured(gpu, is_fp8=is_fp8, cp=cp),
+        "unmeasured": unmeasured(gpu, is_fp8=is_fp8, cp=cp, most_gpus=max(wanted)),
         "global_batch": global_batch,
         "seq": shape.seq,
         **estimate(shape, machine, stack, wanted, LayoutRequest(0, global_batch, cp=cp)),
@@ -258,4 +258,4 @@ def _print(answer: dict[str, Any]) -> None:
     )
     if answer["unmeasured"]:
         names = ", ".join(answer["unmeasured"])
-        console.print(f"not measured, from data sheets alone: {names}; expect larger errors")
+        console.print(f"not measured: {names}; expect larger errors")

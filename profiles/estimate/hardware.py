@@ -92,6 +92,10 @@ _KINDS: Final = sorted({gpu.name.split("-")[0] for gpu in GPUS})
 _KIND: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(_KINDS)})(?![0-9])")
 
 
+_MANY_GPUS: Final = 2048
+"""Above this few points are published, and their errors are not known."""
+
+
 def find_gpu(name: str) -> Gpu | None:
     """Return the GPU that a published name such as ``H100-80GB-SXM`` means, or None.
 
@@ -106,8 +110,15 @@ def find_gpu(name: str) -> Gpu | None:
     return next((gpu for gpu in of_kind if gpu.name.split("-")[1] in stated), of_kind[-1])
 
 
-def unmeasured(gpu: Gpu, *, is_fp8: bool = False, cp: int = 1) -> list[str]:
-    """Name what of a training no published point has that the constants are fitted on."""
+def unmeasured(gpu: Gpu, *, is_fp8: bool = False, cp: int = 1, most_gpus: int = 1) -> list[str]:
+    """Name what of a training has too few published points to fit the constants on.
+
+    Args:
+        gpu: The hardware.
+        is_fp8: Whether layers multiply in fp8.
+        cp: GPUs that divide a sample's tokens.
+        most_gpus: The largest size that is estimated.
+    """
     found = []
     if not gpu.measured:
         found.append(gpu.name)
@@ -115,4 +126,6 @@ def unmeasured(gpu: Gpu, *, is_fp8: bool = False, cp: int = 1) -> list[str]:
         found.append(f"fp8 on {gpu.name}")
     if cp > 1:
         found.append("context parallelism")
+    if most_gpus > _MANY_GPUS:
+        found.append(f"more than {_MANY_GPUS:,} GPUs")
     return found

@@ -421,6 +421,9 @@ def test_what_no_point_has_is_named() -> None:
     assert unmeasured(GPU_BY_NAME["mi300x-192g"], is_fp8=True, cp=2) == [
         "mi300x-192g", "fp8 on mi300x-192g", "context parallelism",
     ]  # fmt: skip
+    h100 = GPU_BY_NAME["h100-80g"]
+    assert unmeasured(h100, most_gpus=2048) == []
+    assert unmeasured(h100, most_gpus=4096) == ["more than 2,048 GPUs"]
     points = parse_points(published_points(), "published.jsonl")
     found = {gpu for point in points if (gpu := find_gpu(point.gpu_type or ""))}
     assert found == {gpu for gpu in GPUS if gpu.measured}
