@@ -16,8 +16,9 @@ does not count. Figures, seconds:
   ``join`` (all ranks meet, the replacement builds its model and gets its state),
   ``first_iteration`` (its rest); beside them the longest ``form`` (process groups) and ``state`` of
   any rank, which lie inside ``join``;
-- ``num_not_recovered``: kills that no iteration followed within the limit; ``rungs``: how the
-  broken iterations were finished.
+- ``num_not_recovered``: kills that no iteration followed within the limit; ``num_unread``: kills
+  whose recovery the event log does not show in full; ``rungs``: how the broken iterations were
+  finished.
 
 These are measurements of one machine at one time, not limits.
 """
@@ -93,7 +94,8 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     recoveries: list[CommitRecovery] = []
     intervals: list[float] = []
     num_not_recovered = num_unread = 0
-    while len(recoveries) + num_not_recovered + num_unread < arguments.kills:
+    num_left = arguments.kills
+    while num_left > 0:
         with tempfile.TemporaryDirectory() as directory:
             cluster = Cluster(
                 LAYOUTS[name],
@@ -104,7 +106,8 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
             )
             with cluster:
                 try:
-                    while len(recoveries) + num_not_recovered + num_unread < arguments.kills:
+                    while num_left > 0:
+                        num_left -= 1
                         try:
                             recoveries.append(_kill_one(cluster, generator))
                         except UnreadRecoveryError as error:
@@ -120,7 +123,9 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
                     num_not_recovered += 1
                     sys.stderr.write(f"{name}: not recovered: {error}\n")
                 intervals += cluster.usual_intervals()
-    return _figures(name, recoveries, intervals, num_not_recovered) | {"num_unread": num_unread}
+    figures = _figures(name, recoveries, intervals)
+    lost = {"num_not_recovered": num_not_recovered, "num_unread": num_unread}
+    return figures | {"num_kills": len(recoveries) + sum(lost.values())} | lost
 
 
 def _kill_one(cluster: Cluster, generator: random.Random) -> CommitRecovery:
@@ -132,9 +137,7 @@ def _kill_one(cluster: Cluster, generator: random.Random) -> CommitRecovery:
     return cluster.wait_for_recovery(fault, _RECOVERY_LIMIT_S)
 
 
-def _figures(
-    name: str, recoveries: list[CommitRecovery], intervals: list[float], num_not_recovered: int
-) -> dict[str, Any]:
+def _figures(name: str, recoveries: list[CommitRecovery], intervals: list[float]) -> dict[str, Any]:
     if not recoveries:
         raise SystemExit(f"kill_to_commit.py: {name}: no kill was recovered from")
     iteration_s = statistics.median(intervals)
@@ -146,8 +149,6 @@ def _figures(
     }
     return {
         "layout": name,
-        "num_kills": len(recoveries) + num_not_recovered,
-        "num_not_recovered": num_not_recovered,
         "iteration": round(iteration_s, 4),
         "kill_to_commit": {key: round(value, 4) for key, value in spread.items()},
         "excess": {key: round(value - iteration_s, 4) for key, value in spread.items()},
@@ -169,6 +170,7 @@ def _row(case: dict[str, Any]) -> str:
         f"**{excess['median']:.2f}**",
         *(f"{phases[phase]:.3f}" for phase in (*PHASES, *PARTS_OF_JOIN)),
         f"{case['num_not_recovered']} of {case['num_kills']}",
+        f"{case['num_unread']}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -180,7 +182,7 @@ def _section(report: dict[str, Any]) -> str:
         "median less one iteration",
         *(phase.replace("_", " ") for phase in PHASES),
         *(f"{part}, longest" for part in PARTS_OF_JOIN),
-        "not recovered",
+        *("not recovered", "not read"),
     ]
     rows = "\n".join(_row(case) for case in report["cases"])
     return f"""\

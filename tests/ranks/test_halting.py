@@ -112,19 +112,20 @@ def test_a_single_transfer_that_never_ends_is_given_up_once_halted() -> None:
 
 
 TRANSFER = """
-import os, signal, sys
+import functools, os, signal, sys
 from torch import distributed
 import torch
 from nodeagent.rank.groups.halting import StuckWorkError, wait_unless_halted
+from nodeagent.rank.state.shard_distribution import _move
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 distributed.barrier()
 if rank:
     os.kill(os.getpid(), signal.SIGSTOP)
-work = distributed.isend(torch.ones(1 << 24), 1)
+wait = functools.partial(wait_unless_halted, is_halted=lambda: True)
 try:
-    wait_unless_halted(work, lambda: True)
+    _move(distributed.isend, torch.ones(1 << 24), 1, wait)
 except StuckWorkError:
     print("given up", flush=True)
 os._exit(0)

@@ -1,5 +1,6 @@
 """The template forks ranks fast, records them, and refuses what would not be safe."""
 
+import importlib
 import os
 import signal
 import socket
@@ -7,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeagent.process_tools.process_files import start_ticks
 from nodeagent.protocol.local import ForkRefused, RankForked, StopAtBoundary
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
+from nodeagent.rank.process import warm_imports
 from nodeagent.rank.process.template import EXIT_ALREADY_RUNS, RETIRE
 from profiles.layout import Layout
 from tests.fakes.directories import short_directory
@@ -107,6 +110,7 @@ def test_template_with_a_second_thread_refuses_to_fork(
     program = """
 import sys, threading
 from pathlib import Path
+from nodeagent.rank.process import warm_imports
 from nodeagent.rank.process.template import Template
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 Template(Path(sys.argv[1]), lambda *_: 0, 0.0).serve()
@@ -124,6 +128,23 @@ Template(Path(sys.argv[1]), lambda *_: 0, 0.0).serve()
         host.close()
     assert not (state_dir / "ranks").exists()
     assert not (state_dir / "template.sock").exists()
+
+
+def test_what_is_imported_counts_gpus_without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda: Any = importlib.import_module("torch").cuda
+    seen: list[int] = []
+    import_module = importlib.import_module
+
+    def recorded(name: str, package: str | None = None) -> object:
+        seen.append(cuda.device_count())
+        return import_module(name, package)
+
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    monkeypatch.setattr(warm_imports, "_num_device_files", lambda: 8)
+    monkeypatch.setattr(importlib, "import_module", recorded)
+    warm_imports.import_training_program()
+    assert seen[-1] == 8
+    assert cuda.device_count is not warm_imports._num_device_files
 
 
 @pytest.mark.timeout(150)
@@ -154,6 +175,7 @@ def test_cold_rank_trains_like_a_warm_one(
 PAUSING = """
 import signal, sys
 from pathlib import Path
+from nodeagent.rank.process import warm_imports
 from nodeagent.rank.process.template import Template
 Template(Path(sys.argv[1]), lambda *_: signal.pause(), 0.0).serve()
 """

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from torch.distributed import distributed_c10d
 
-from nodeagent.rank.groups.halting import HaltedError
+from nodeagent.rank.groups.halting import HaltedError, in_thread
 
 _LOOK_UP_S: Final = 0.05
 _NUM_LOOKS_AFTER_HALT: Final = 4
@@ -49,24 +49,12 @@ def run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> 
         HaltedError: The thread was abandoned.
         Exception: ``make`` raised it.
     """
-    made: list[object] = []
-    failures: list[Exception] = []
+    made = in_thread(make)
     ended = threading.Event()
-
-    def run() -> None:
-        try:
-            made.append(make())
-        except Exception as error:  # noqa: BLE001 - raised again by the calling thread
-            failures.append(error)
-        finally:
-            ended.set()
-
-    threading.Thread(target=run, name="group creation", daemon=True).start()
+    made.add_done_callback(lambda _: ended.set())
     num_looks = 0
     while not ended.wait(_LOOK_UP_S):
         num_looks += is_halted()
         if num_looks >= _NUM_LOOKS_AFTER_HALT:
             raise HaltedError("a group was given up: its members do not connect")
-    if failures:
-        raise failures[0]
-    return made[0]
+    return made.result()

@@ -139,18 +139,24 @@ def _watch(work: distributed.Work, ended: threading.Event) -> Callable[[], objec
         work.get_future().add_done_callback(lambda _: ended.set())
     except RuntimeError:
         # A single send or receive of gloo has no future, and ends only while somebody waits for it.
-        outcome = Future[object]()
+        outcome = in_thread(work.wait)
         outcome.add_done_callback(lambda _: ended.set())
-        threading.Thread(target=_wait_for, args=(work, outcome), daemon=True).start()
         return outcome.result
     return work.wait
 
 
-def _wait_for(work: distributed.Work, outcome: Future[object]) -> None:
-    try:
-        outcome.set_result(work.wait())
-    except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
-        outcome.set_exception(error)
+def in_thread(call: Callable[[], object]) -> Future[object]:
+    """Begin ``call`` in a thread that may be abandoned; return what becomes of it."""
+    outcome = Future[object]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised again by whoever asks for the result
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
 
 
 def _poll(work: distributed.Work, is_halted: Callable[[], bool]) -> None:

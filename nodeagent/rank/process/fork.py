@@ -1,8 +1,8 @@
 """Forks a rank safely.
 
-A fork copies one thread. Locks of other threads stay locked in the child. CUDA's driver and NVML
-can't be used in it if its parent has used them: NCCL then fails with "unhandled system error".
-``fork_hazard`` returns the reason not to fork, if there is one.
+A fork copies one thread. Locks of other threads stay locked in the child, and a CUDA context does
+not survive. After its parent had used NVML, NCCL failed in the child ("unhandled system error" on
+an H100). ``fork_hazard`` returns the reason not to fork, if there is one.
 
 The child begins a session of its own, closes the inherited descriptors, resets the signal handlers,
 and sends its output to its log. At a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL) it
@@ -10,6 +10,7 @@ prints the Python stack of every thread to the log before it ends. It never retu
 its parent.
 """
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -107,13 +108,14 @@ def _redirect_output(log: Path) -> None:
 
 
 def _other_threads() -> str:
-    """Return the names of all threads but the calling one; a library's have the process's name."""
+    """Return the names of all threads but the calling one; others than Python's by the kernel."""
     started_here = {thread.native_id: thread.name for thread in threading.enumerate()}
-    numbers = {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
-    return ", ".join(
-        started_here.get(number) or Path(f"/proc/self/task/{number}/comm").read_text().strip()
-        for number in sorted(numbers - {threading.get_native_id()})
-    )
+    names = []
+    for task in sorted(Path("/proc/self/task").iterdir()):
+        if (number := int(task.name)) != threading.get_native_id():
+            with contextlib.suppress(OSError):  # It has ended meanwhile.
+                names.append(started_here.get(number) or (task / "comm").read_text().strip())
+    return ", ".join(names)
 
 
 def _target(descriptor: Path) -> str:

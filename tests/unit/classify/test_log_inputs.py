@@ -237,6 +237,22 @@ def test_what_is_no_text_is_refused(
     assert captured.out == ""
 
 
+@pytest.mark.parametrize("rest", [b"\x00\x01", b"1AY&SX"])
+def test_what_begins_like_bzip2_and_is_none_is_an_error(
+    rest: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(b"BZh9" + rest + _LOG.encode())
+    assert main(["classify", str(log)]) == 2
+    assert "the bzip2 file is damaged near byte 0" in capsys.readouterr().err
+
+
+def test_an_empty_bzip2_file_is_an_empty_log(tmp_path: Path) -> None:
+    log = tmp_path / "train.log.bz2"
+    log.write_bytes(bz2.compress(b""))
+    assert _read(log) == b""
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -75,10 +75,12 @@ def test_a_run_that_starts_without_a_network_device_goes_on(line: str) -> None:
          "ConnectionResetError: [Errno 104] Connection reset by peer", STEPS),
         (STEPS, "Exception in thread MLflowBatchLogger:", "Traceback (most recent call last):",
          "mlflow.exceptions.MlflowException: API request to http://mlf:5000 failed", STEPS),
+        (STEPS, "Exception in thread NetStatThr:", "Traceback (most recent call last):",
+         "ConnectionResetError: [Errno 104] Connection reset by peer"),
         ("Epoch 0: 3%|2 | 565/20101 [2:12<76:15, 14.0s/it, loss=nan, train_loss=3.910]",
          "Epoch 0: 3%|2 | 566/20101 [2:12<76:15, 14.0s/it, loss=nan, train_loss=3.900]"),
     ],
-    ids=["read-only cache", "wandb", "mlflow", "bar without a loss"],
+    ids=["read-only cache", "wandb", "mlflow", "cut off after a thread", "bar without a loss"],
 )  # fmt: skip
 def test_training_goes_on(lines: tuple[str, ...]) -> None:
     assert told(*lines) == "none"
@@ -153,21 +155,21 @@ def test_a_node_that_operators_take_out_is_no_fault() -> None:
     ("text", "status"),
     [
         ("i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb, in python3 [4112]", "gpu_driver_error"),
-        ("xe 0000:03:00.0: [drm] CRITICAL: Xe has declared device 0000:03:00.0 as wedged.", "gpu_driver_error"),
+        ("xe 0000:03:00.0: [drm] *ERROR* GT0: reset failed (-ETIMEDOUT)", "gpu_driver_error"),
         ("RuntimeError: Native API failed. Native API returns: ZE_RESULT_ERROR_DEVICE_LOST", "gpu_driver_error"),
         ("RuntimeError: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "out_of_memory"),
-        ("habanalabs 0000:19:00.0: Device heartbeat failed! PCI link is operational", "gpu_driver_error"),
-        ("habanalabs hl3: HBM MC SPI 1 interrupt: DERR event, row 0x4112", "ecc_error"),
-        ("habanalabs hl3: port 7 link down", "nvlink_error"),
+        ("habanalabs 0000:19:00.0: Device heartbeat failed! PCI link is broken", "gpu_driver_error"),
+        ("habanalabs hl3: HBM1 pc2 interrupts info: WR_PAR=0, RD_PAR=0, CA_PAR=0, SERR=0, DERR=1", "ecc_error"),
+        ("habanalabs hl3: HBM1 pc2 interrupts info: WR_PAR=0, RD_PAR=0, CA_PAR=0, SERR=4, DERR=0", "none"),
         ("ERROR  NRT:nrt_infodump  NRT_EXEC_HW_ERR_HBM_UE on nd2 nc1", "ecc_error"),
         ("ERROR  TDRV:exec  NRT_EXEC_HW_ERR_DMA_ABORT", "gpu_driver_error"),
-        ("RuntimeError: nrt_load failed: NRT_RESOURCE", "out_of_memory"),
+        ("ERROR  TDRV:exec  NRT_EXEC_HW_ERR_COLLECTIVES", "nccl_timeout"),
+        ("RuntimeError: nrt_load: NRT_RESOURCE", "out_of_memory"),
         ("TPU chip 3 on worker 11 is unhealthy", "gpu_driver_error"),
         ("INTERNAL: Accelerator device halted prematurely, perhaps due to an on-device check-failure.", "cuda_error"),
-        ("drv_pcie: NPU 5 device heartbeat lost", "gpu_driver_error"),
+        ("drv_pcie: NPU 5 heartbeat lost", "gpu_driver_error"),
         ("npu-smi: NPU 2 Health: Critical", "gpu_driver_error"),
-        ("NPU 5 HBM multi-bit ECC error detected", "ecc_error"),
-        ("HCCS link 3 of NPU 2 is down", "nvlink_error"),
+        ("HBM MULTI BIT ECC, Uncorrectable ECC, device_id=3, event_id=0x80e01801", "ecc_error"),
     ],
 )  # fmt: skip
 def test_accelerators_of_other_vendors(text: str, status: str) -> None:
@@ -181,5 +183,15 @@ def test_an_accelerator_error_of_torch_is_what_it_says() -> None:
 
 
 def test_corrected_errors_of_other_vendors_are_none() -> None:
-    assert told("habanalabs hl3: HBM: SERR event, corrected, row 0x4112") == "none"
     assert told("NPU 5 HBM single-bit ECC error corrected") == "none"
+
+
+def test_a_disk_that_a_script_can_not_read_is_a_fault() -> None:
+    assert told("cp: error reading '/data/shard-1': Input/output error") == "other_software_error"
+
+
+def test_what_ends_a_run_after_its_tracker_lost_its_server_is_found() -> None:
+    thread = "Exception in thread NetStatThr:", "Traceback (most recent call last):"
+    reset = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    end = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert told(STEPS, *thread, reset, "Traceback (most recent call last):", end) == "out_of_memory"

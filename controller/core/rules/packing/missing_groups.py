@@ -34,7 +34,7 @@ class KeptRanks:
 
     @classmethod
     def of(cls, layout: Layout, before: Layout, lost: AbstractSet[int]) -> "KeptRanks | None":
-        """Return what the task keeps if it keeps all that it holds.
+        """Return the new numbers of the task's ranks if all of them stay where they are.
 
         Args:
             layout: The layout that it is to have.
