@@ -21,6 +21,7 @@ from controller.api.views import (
     TransitionView,
     WorkerView,
 )
+from controller.core.heartbeats.heartbeat_watch import Pulse, rank_pulses
 from controller.core.rules.placement import runs_of
 from controller.core.rules.planner.explanation import Explanation
 from controller.core.rules.transitions import Transition
@@ -31,6 +32,7 @@ from controller.core.state.node import NodeState
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
+from nodeagent.protocol.ids import NodeId
 from profiles.layout import Layout
 
 
@@ -48,6 +50,8 @@ class Frame:
     explanations: Mapping[tuple[str, int], Explanation | None] = field(default_factory=dict)
     prepared: PreparedView | None = None
     controller: ControllerView | None = None
+    pulses: Mapping[NodeId, Pulse] = field(default_factory=dict)
+    """What the nodes said of themselves last."""
 
 
 def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
@@ -65,7 +69,7 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
             task.spec.weight * task.spec.table.flops_per_s(task.spec.workers) for task in tasks
         ),
         nodes=[
-            _node(node, state)
+            _node(node, state, frame.pulses)
             for node in state.nodes.values()
             if node.contact.condition is not NodeCondition.REMOVED
         ],
@@ -95,8 +99,9 @@ def _has_left(task: TaskState) -> bool:
     return task.membership.is_removed and task.lifecycle.phase is TaskPhase.FINISHED
 
 
-def _node(node: NodeState, state: ClusterState) -> NodeView:
-    spec = node.spec
+def _node(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Pulse]) -> NodeView:
+    spec, pulse = node.spec, pulses.get(node.spec.node)
+    seen = rank_pulses(pulses, spec.node)
     workers = {
         slot: WorkerView(worker=slot, isolated=node.service.isolated_gpus.get(slot, ""))
         for slot in range(spec.num_workers)
@@ -105,19 +110,22 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
         for number, rank in task.living_ranks.items():
             if rank.worker.node == spec.node:
                 slot = rank.worker.slot
+                status = seen.get((task.spec.task, task.generation, number))
                 workers[slot] = workers[slot].model_copy(
                     update={
                         "task": task.spec.task,
                         "global_rank": number,
                         "pid": rank.pid,
-                        "iteration": rank.iteration,
-                        "rss_bytes": rank.rss_bytes,
+                        "iteration": max(rank.iteration, status.iteration if status else 0),
+                        "rss_bytes": status.rss_bytes if status else None,
                     }
                 )
-        for rank in task.spares.ranks.values():
+        for number, rank in task.spares.ranks.items():
             if rank.worker.node == spec.node and rank.is_alive:
                 slot = rank.worker.slot
-                held = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rank.rss_bytes}
+                status = seen.get((task.spec.task, task.generation, number))
+                rss_bytes = status.rss_bytes if status else None
+                held = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rss_bytes}
                 workers[slot] = workers[slot].model_copy(update=held)
     if state.measurements.current and (run := state.measurements.current.run):
         for number, worker in run.living.items():
@@ -135,8 +143,8 @@ def _node(node: NodeState, state: ClusterState) -> NodeView:
             f"{finding.probe}: {finding.first_line}" for finding in node.findings.present.values()
         ],
         agent_pid=node.contact.agent_pid,
-        agent_rss_bytes=node.contact.rss_bytes,
-        heartbeat_at=node.contact.last_message_at,
+        agent_rss_bytes=pulse.rss_bytes if pulse else None,
+        heartbeat_at=pulse.at if pulse else None,
         workers=list(workers.values()),
     )
 

@@ -12,6 +12,7 @@ An event passes the rooms in this order. Begin with ``machine``.
 ``fired_timers``        what follows from a timer that has run out.
 ``state``               what the core remembers, and the ``Turn`` that one event is handled in.
 ``observation_intake``  what agents report, taken into the state.
+``heartbeats``          what heartbeats show that the core has to know.
 ``nodes``               contact with nodes: gained, lost and judged.
 ``monitoring``          tasks that stall, get slow or diverge.
 ``incidents``           evidence, the named cause, and the cure.

@@ -100,18 +100,102 @@ class ContactLost:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReceived:
-    """The agent's regular sign of life, with every rank that lives on its node.
+class RanksListed:
+    """A heartbeat lists other ranks of the node than the core expects, or says more of them.
 
-    Wall clocks in seconds since the epoch: the node's when it was sent, the controller's when it
-    came.
+    ``ranks`` is everything that lives there.
     """
 
     node: NodeId
-    rss_bytes: int
     ranks: tuple[RankStatus, ...]
-    sent_wall_s: float
-    received_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFellSilent:
+    """A node in contact has sent nothing for so long that it may be lost."""
+
+    node: NodeId
+    last_message_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswered:
+    """A node has sent a heartbeat that the core waits for.
+
+    It is the first after a silence, or shows that the node did not go with a rank that is lost.
+    """
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class RankVanished:
+    """A node has not listed a rank for a while, though nobody has reported its end."""
+
+    node: NodeId
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    missing_since: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAdvanced:
+    """A heartbeat shows that a rank has finished an iteration of which no report has come."""
+
+    node: NodeId
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockMeasured:
+    """A node's wall clock has begun to be off, has moved since, or is right again.
+
+    ``offset_s`` is by how much it is ahead of the controller's, or behind if negative.
+    """
+
+    node: NodeId
+    offset_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerFound:
+    """A rank has been slower than its peers for long enough.
+
+    Times are those of one iteration's own computing: the rank's, the median of its peers, and for
+    how long of it the rank waited for a core.
+    """
+
+    task: TaskId
+    generation: Generation
+    global_rank: int
+    busy_s: float
+    peers_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerOver:
+    """A rank has been as fast as its peers for long enough."""
+
+    task: TaskId
+    generation: Generation
+    global_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingChanged:
+    """The ranks of a task wait for a core for longer, or less long, than they did.
+
+    ``waited_s`` is the longest time of a rank in one iteration.
+    """
+
+    task: TaskId
+    generation: Generation
+    waited_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +361,19 @@ Request = (
 )
 """What an operator asks for."""
 
+HeartbeatChange = (
+    RanksListed
+    | NodeFellSilent
+    | NodeAnswered
+    | RankVanished
+    | TaskAdvanced
+    | ClockMeasured
+    | StragglerFound
+    | StragglerOver
+    | WaitingChanged
+)
+"""What heartbeats show that the core has to know. See ``controller.core.heartbeats``."""
+
 MembershipChange = NodeAdded | NodeRemoved | TaskAdded | TaskChanged | TaskRemoved | PolicyChanged
 """What belongs to the cluster, and under which policy, has changed."""
 
@@ -285,7 +382,7 @@ EventBody = (
     | MembershipChange
     | NodeAttached
     | ContactLost
-    | HeartbeatReceived
+    | HeartbeatChange
     | PeerProbed
     | Observed
     | StopCarriedOut

@@ -14,7 +14,7 @@ from controller.core.lifecycle.start_stop import stop
 from controller.core.measuring.measured_ranks import take_overdue_run
 from controller.core.monitoring.stalls import take_timer
 from controller.core.monitoring.start_and_end import take_inspection_due, take_late_start
-from controller.core.nodes.contact import judge_node
+from controller.core.nodes.contact import judge_node, take_late_node
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -27,6 +27,7 @@ from controller.core.timers import (
     InspectionDue,
     InspectionOverdue,
     IterationOverdue,
+    JoinOverdue,
     JudgeNode,
     MeasurementOverdue,
     ReplicaPeersOverdue,
@@ -48,6 +49,8 @@ def fire(turn: Turn, timer: Timer) -> None:
                 settle(turn, incident)
         case JudgeNode():
             judge_node(turn, turn.state.nodes[timer.node])
+        case JoinOverdue():
+            take_late_node(turn, turn.state.nodes[timer.node])
         case BurstOver():
             pass  # the sweeps ``gather losses`` and ``gather returns`` look at the time
         case MeasurementOverdue():

@@ -11,18 +11,20 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from controller.core.events import (
+    ClockMeasured,
     CommandFailed,
     ContactLost,
     ControllerStarted,
     DrillRequested,
     Event,
     HaltCarriedOut,
-    HeartbeatReceived,
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
     NodeAdded,
+    NodeAnswered,
     NodeAttached,
+    NodeFellSilent,
     NodeRemoved,
     Observed,
     PeerProbed,
@@ -30,14 +32,21 @@ from controller.core.events import (
     PlanRejected,
     PlanRequested,
     PolicyChanged,
+    RanksListed,
+    RankVanished,
     StopCarriedOut,
+    StragglerFound,
+    StragglerOver,
     TaskAdded,
+    TaskAdvanced,
     TaskChanged,
     TaskRemoved,
     TimerFired,
     UncordonRequested,
+    WaitingChanged,
 )
 from controller.core.fired_timers import fire
+from controller.core.heartbeats.heartbeat_changes import take_heartbeat_change
 from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.instructions import Instruction
 from controller.core.lifecycle.spares import lose_unseen_spares
@@ -48,7 +57,6 @@ from controller.core.membership.task_arrivals import place_first
 from controller.core.nodes.contact import (
     attach_node,
     lose_contact,
-    take_heartbeat,
     take_probe,
 )
 from controller.core.observation_intake import observe
@@ -182,8 +190,18 @@ class Machine:
                 attach_node(turn, body)
             case ContactLost():
                 lose_contact(turn, body)
-            case HeartbeatReceived():
-                take_heartbeat(turn, body)
+            case (
+                RanksListed()
+                | NodeFellSilent()
+                | NodeAnswered()
+                | RankVanished()
+                | TaskAdvanced()
+                | ClockMeasured()
+                | StragglerFound()
+                | StragglerOver()
+                | WaitingChanged()
+            ):
+                take_heartbeat_change(turn, body)
             case PeerProbed():
                 take_probe(turn, body)
             case Observed():

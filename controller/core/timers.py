@@ -27,6 +27,14 @@ class JudgeNode:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinOverdue:
+    """The first contact with a node that was added is overdue."""
+
+    node: NodeId
+    kind: Literal["join_overdue"] = "join_overdue"
+
+
+@dataclass(frozen=True, slots=True)
 class BurstOver:
     """Nodes that are lost or return have been gathered for as long as policy allows.
 
@@ -160,4 +168,4 @@ TaskTimer = (
 )
 """Timers of one generation of a task."""
 
-Timer = SettleIncident | JudgeNode | BurstOver | MeasurementOverdue | TaskTimer
+Timer = SettleIncident | JudgeNode | JoinOverdue | BurstOver | MeasurementOverdue | TaskTimer

@@ -21,10 +21,10 @@ from pydantic import BaseModel, TypeAdapter
 from controller.core.events import (
     ContactLost,
     EventBody,
-    HeartbeatReceived,
     NodeAttached,
     Observed,
 )
+from controller.core.nodes.bursts import SILENT_S
 from controller.fleet.address import NodeAddress
 from controller.fleet.bootstrap import ensure_agent, open_bridge
 from controller.fleet.bundle import Bundle
@@ -76,6 +76,14 @@ class Listener(Protocol):
 
     def post(self, body: EventBody) -> None:
         """Have the core handle an event."""
+        ...
+
+    def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
+        """Take in a heartbeat, which came at this time by the controller's wall clock."""
+        ...
+
+    def take_silence(self, node: NodeId, last_message_at: float) -> None:
+        """Take in that a node in contact has sent nothing for ``SILENT_S``."""
         ...
 
     def take_store_call(self, node: NodeId, call: StoreCall) -> None:
@@ -276,17 +284,25 @@ class NodeLink:
             TimeoutError: The agent was silent for too long. A pause of this process itself does not
                 count, and what came meanwhile is read first.
         """
-        silent_from = self._clock.awake_s()
+        silent_from, limit_s = self._clock.awake_s(), SILENT_S
         while True:
-            left_s = _SILENCE_LIMIT_S - (self._clock.awake_s() - silent_from)
+            left_s = limit_s - (self._clock.awake_s() - silent_from)
             try:
                 # With no time left, this returns what has been read already, or raises.
                 async with asyncio.timeout(max(0.0, left_s)):
                     return await reader.read(_READ_BYTES)
             except TimeoutError:
-                if left_s <= 0:
+                if left_s > 0:
+                    await self._clock.catch_up()
+                elif limit_s < _SILENCE_LIMIT_S:
+                    limit_s = _SILENCE_LIMIT_S
+                    self._note_silence()
+                else:
                     raise
-                await self._clock.catch_up()
+
+    def _note_silence(self) -> None:
+        if self._writer is not None:
+            self._listener.take_silence(self.address.node, self._last_message_at)
 
     def _take(self, message: FromAgent) -> None:
         node = self.address.node
@@ -317,15 +333,7 @@ class NodeLink:
     def _take_heartbeat(self, beat: Heartbeat) -> None:
         received_wall_s = self._clock.wall_s()
         self._report_age.take_heartbeat(beat.wall_s, received_wall_s)
-        self._post(
-            HeartbeatReceived(
-                self.address.node,
-                beat.rss_bytes,
-                tuple(beat.ranks),
-                sent_wall_s=beat.wall_s,
-                received_wall_s=received_wall_s,
-            )
-        )
+        self._listener.take_heartbeat(self.address.node, beat, received_wall_s)
 
     def _take_report(self, report: Report) -> None:
         if report.seq <= self._last_seq:

@@ -22,7 +22,7 @@ from controller.ports import CallKeeper, Fleet
 from controller.workdirs.workdir_store import WorkdirStore
 from nodeagent.protocol import messages
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import ProbePeerCommand
+from nodeagent.protocol.messages import Heartbeat, ProbePeerCommand
 from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -40,6 +40,14 @@ class FleetListener(Protocol):
 
     def post(self, body: EventBody) -> None:
         """Have the core handle an event."""
+        ...
+
+    def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
+        """Take in a heartbeat, which came at this time by the controller's wall clock."""
+        ...
+
+    def take_silence(self, node: NodeId, last_message_at: float) -> None:
+        """Take in that a node in contact has sent nothing for ``SILENT_S``."""
         ...
 
     def note(self, node: NodeId, text: str) -> None:
@@ -134,6 +142,14 @@ class SshFleet(Fleet, Listener):
     @override
     def post(self, body: EventBody) -> None:
         self._listener.post(body)
+
+    @override
+    def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
+        self._listener.take_heartbeat(node, beat, received_wall_s)
+
+    @override
+    def take_silence(self, node: NodeId, last_message_at: float) -> None:
+        self._listener.take_silence(node, last_message_at)
 
     @override
     def spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,8 @@ from typing_extensions import override
 
 from controller.api.views import ControllerView
 from controller.clock import SystemClock
-from controller.core.events import ControllerStarted, EventBody
+from controller.core.events import ControllerStarted, EventBody, NodeAttached
+from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch, Pulse
 from controller.core.machine import Machine
 from controller.core.membership.file_changes import changes
 from controller.core.rules.policy import Policy
@@ -42,6 +43,7 @@ from controller.store.replay import ReplayedRun, replay
 from controller.store.run_lock import RunLock
 from controller.workdirs.workdir_store import NAME, WorkdirStore
 from nodeagent.protocol.ids import NodeId, TaskId
+from nodeagent.protocol.messages import Heartbeat
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE_TEXT: Final = "which is not held against any node"
@@ -94,6 +96,7 @@ class Controller:
                     "controller", f"stood still for {paused_s:.1f} s, {_PAUSE_TEXT}"
                 ),
             )
+            self._heartbeats = HeartbeatWatch(machine.state)
             self._runtime = Runtime(machine, self._journal, self._clock, config.backend, replayed)
             self.precomputed_plans = PrecomputedPlans(
                 machine, self._runtime.has_news, lambda text: note("planner", text)
@@ -109,7 +112,7 @@ class Controller:
                     started.term,
                     f"process {self._holder.pid} on {self._holder.host}",
                 ),
-                _Listener(self._runtime.post, note),
+                _Listener(self._runtime, self._clock, self._heartbeats, note),
                 self._clock,
                 self._rendezvous_files,
                 replayed.last_seqs,
@@ -130,6 +133,11 @@ class Controller:
     def state(self) -> ClusterState:
         """The state of the core. Callers must not change it."""
         return self._runtime.machine.state
+
+    @property
+    def pulses(self) -> Mapping[NodeId, Pulse]:
+        """What each node in contact said of itself last."""
+        return self._heartbeats.pulses
 
     def view(self) -> ControllerView:
         """Return this controller as operators see it."""
@@ -192,14 +200,29 @@ def _beginning(clock: SystemClock, replayed: ReplayedRun) -> ControllerStarted:
 
 @dataclass(frozen=True, slots=True)
 class _Listener(FleetListener):
-    """Passes the fleet's events to the runtime, and its notes to the publisher."""
+    """Passes what the fleet sees to the runtime, and its notes to the publisher."""
 
-    to_runtime: Callable[[EventBody], None]
+    runtime: Runtime
+    clock: LoopClock
+    heartbeats: HeartbeatWatch
     to_publisher: Callable[[NodeId, str], None]
 
     @override
     def post(self, body: EventBody) -> None:
-        self.to_runtime(body)
+        if isinstance(body, NodeAttached):
+            self.heartbeats.begin_session(body.node, body.ranks, self.clock.now())
+        self.runtime.post(body)
+
+    @override
+    def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
+        policy, now = self.runtime.machine.policy, self.clock.now()
+        for change in self.heartbeats.take(node, beat, received_wall_s, now, policy):
+            self.runtime.post(change)
+
+    @override
+    def take_silence(self, node: NodeId, last_message_at: float) -> None:
+        for change in self.heartbeats.take_silence(node, last_message_at):
+            self.runtime.post(change)
 
     @override
     def note(self, node: NodeId, text: str) -> None:

@@ -126,6 +126,7 @@ class ControllerServer:
             explanations=plans.explanations,
             prepared=plans.prepared,
             controller=self._controller.view(),
+            pulses=self._controller.pulses,
         )
         return project(self.state, self._clock.now(), frame)
 

@@ -28,7 +28,7 @@ _NUMBER: Final = TypeAdapter(int)
 _TIME: Final = TypeAdapter(float)
 _LINE: Final = TypeAdapter(dict[str, JsonValue])
 _FORMAT: Final = "unicron-journal"
-_VERSION: Final = 2
+_VERSION: Final = 3
 _CRC: Final = b',"crc":"%08x"}'
 _CRC_LENGTH: Final = len(_CRC % 0)
 

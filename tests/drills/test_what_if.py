@@ -77,7 +77,7 @@ def test_a_live_cluster_answers_what_it_then_does(short_tmp: Path, tmp_path: Pat
     kinds = {json.loads(line)["type"] for line in journal.split("\n")[1:-1]}
     assert kinds <= {
         "ControllerStarted", "NodeAdded", "TaskAdded", "PolicyChanged", "NodeAttached",
-        "HeartbeatReceived", "Observed", "PeerProbed", "TimerFired",
+        "RanksListed", "Observed", "PeerProbed", "TimerFired",
     }, "the core has not heard of the question"  # fmt: skip
     [plan] = outcome["plans"]
     assert plan["seen"].startswith("n1 is lost")

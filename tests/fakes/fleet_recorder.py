@@ -27,6 +27,7 @@ from controller.localcluster.local_node import LocalNode
 from controller.loop_clock import LoopClock
 from controller.store.rendezvous_files import RendezvousFiles
 from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.messages import Heartbeat
 from tests.fakes.polling import PolledT
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,6 +42,9 @@ class FleetRecorder(FleetListener):
 
     def __init__(self) -> None:
         self.events: list[EventBody] = []
+        self.beats: list[tuple[NodeId, Heartbeat]] = []
+        self.silences: list[tuple[NodeId, float]] = []
+        """Nodes in contact that sent nothing for a while, and when they had sent something."""
         self.notes: list[tuple[NodeId, str]] = []
         self.bridged: list[NodeId] = []
         """Nodes whose server forbids forwarding, which is noted too."""
@@ -49,6 +53,16 @@ class FleetRecorder(FleetListener):
     @override
     def post(self, body: EventBody) -> None:
         self.events.append(body)
+        self._news.set()
+
+    @override
+    def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
+        self.beats.append((node, beat))
+        self._news.set()
+
+    @override
+    def take_silence(self, node: NodeId, last_message_at: float) -> None:
+        self.silences.append((node, last_message_at))
         self._news.set()
 
     @override
@@ -78,6 +92,10 @@ class FleetRecorder(FleetListener):
                 self._news.clear()
                 await self._news.wait()
             return found
+
+    async def has_beats(self, count: int) -> None:
+        """Wait until so many heartbeats have come."""
+        await self.until(lambda: len(self.beats) >= count)
 
     async def event(self, kind: type[EventT], count: int = 1) -> EventT:
         """Wait for the ``count``-th event of one kind and return it."""

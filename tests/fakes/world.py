@@ -9,7 +9,7 @@ that happen at the same instant is drawn from a seed.
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,6 @@ from controller.core.events import (
     Event,
     EventBody,
     HaltCarriedOut,
-    HeartbeatReceived,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -29,6 +28,7 @@ from controller.core.events import (
     TaskAdded,
     TimerFired,
 )
+from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch
 from controller.core.instructions import (
     Announce,
     AnswerRequest,
@@ -48,15 +48,16 @@ from controller.core.instructions import (
 )
 from controller.core.machine import Machine
 from controller.core.membership.file_changes import changes
+from controller.core.nodes.bursts import SILENT_S
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.rules.placement import Worker
 from controller.core.rules.regroup.copy_holders import copy_holders
 from controller.core.state.phases import NodeCondition
-from controller.core.timers import Timer
+from controller.core.timers import JoinOverdue, Timer
 from controller.store.replay import replay
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.messages import Heartbeat, RankStatus
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -303,7 +304,9 @@ class World:
             if self._timers.get(timer) == stamp:
                 self.post(TimerFired(timer))
 
-        self.after(after_s, fire)
+        # Timers of nodes that are still to come are set before all else: they take no number.
+        tie = 0.5 if isinstance(timer, JoinOverdue) else self.random.random()
+        self._at(self.now + after_s, tie, fire)
 
     # --- nodes ---------------------------------------------------------------------------
 
@@ -311,6 +314,7 @@ class World:
         if node.is_up and node.is_visible and node.is_linked:
             statuses = self.statuses(node)
             node.has_session = True
+            self.heartbeats.begin_session(node.name, statuses, self.now)
             self.post(NodeAttached(node.name, AgentId(f"{node.name}-{node.agent}"), 1, statuses))
             held, node.held = node.held, []
             for body in held:
@@ -338,7 +342,18 @@ class World:
         node = self.nodes[NodeId(name)]
         if node.is_up and node.is_visible and node.is_linked:
             statuses = self.statuses(node)
-            self.post(HeartbeatReceived(node.name, 30_000_000, statuses, self.now, self.now))
+            self.take_beat(node.name, statuses)
+
+    def take_beat(self, name: NodeId, statuses: Sequence[RankStatus]) -> None:
+        """Do with a heartbeat what the controller does."""
+        if not self.has_controller:
+            return
+        beat = Heartbeat(
+            wall_s=self.now, rss_bytes=30_000_000, is_template_ready=True, ranks=list(statuses)
+        )
+        policy = self.machine.policy
+        for change in self.heartbeats.take(name, beat, self.now, self.now, policy):
+            self.post(change)
 
     def _beat(self, node: FakeNode) -> None:
         self.beat(node.name)
@@ -901,6 +916,13 @@ class World:
             if node.agent == agent:
                 self._end_session(node, last_message_at, "connection lost")
 
+        def fall_silent() -> None:
+            if node.agent == agent and node.has_session and self.has_controller:
+                for change in self.heartbeats.take_silence(node.name, last_message_at):
+                    self.post(change)
+
+        if is_silent:
+            self.after(SILENT_S, fall_silent)
         self.after(3.0 if is_silent else 0.01, notice)
 
     def _end_session(self, node: FakeNode, last_message_at: float, reason: str) -> None:
@@ -955,6 +977,7 @@ class World:
     def _start_controller(self, attach_s: float) -> None:
         state = self.machine.state
         self.machine = Machine()
+        self.heartbeats = HeartbeatWatch(self.machine.state)
         replayed = replay(self.machine, self.events)
         assert self.machine.state == state
         for timer, after_s in replayed.timers.items():
@@ -973,6 +996,7 @@ class World:
         self.timers_set: set[Timer] = set()  # every timer that was ever set
         wanted = wanted_of(self.machine)
         vars(self.machine).update(vars(Machine()))
+        self.heartbeats = HeartbeatWatch(self.machine.state)
         self._begin_term()
         for body in changes(wanted, self.machine.state, self.machine.policy):
             self.post(body)

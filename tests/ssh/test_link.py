@@ -17,7 +17,6 @@ from controller.clock import SystemClock
 from controller.core.events import (
     CommandFailed,
     ContactLost,
-    HeartbeatReceived,
     NodeAttached,
     Observed,
     PeerProbed,
@@ -110,9 +109,7 @@ async def test_an_agent_is_put_on_an_empty_node_and_attaches(
     async with LocalCluster.start(2, 2, sshd=kind.value) as cluster:
         addresses = [without_template(node) for node in cluster.nodes]
         async with running_fleet(addresses, recorder):
-            await recorder.until(
-                lambda: {beat.node for beat in recorder.of(HeartbeatReceived)} == {N1, N2}
-            )
+            await recorder.until(lambda: {node for node, _ in recorder.beats} == {N1, N2})
             attached = {event.node: event for event in recorder.of(NodeAttached)}
             assert attached.keys() == {N1, N2}
             for node in cluster.nodes:
@@ -277,7 +274,7 @@ async def test_a_cut_connection_comes_back_to_the_same_agent(
     [lost] = recorder.of(ContactLost)
     assert lost.node == N1
     assert lost.reason
-    kinds = [type(event) for event in recorder.events if not isinstance(event, HeartbeatReceived)]
+    kinds = [type(event) for event in recorder.events]
     assert kinds == [NodeAttached, ContactLost, NodeAttached]
     assert not recorder.notes
 
@@ -384,7 +381,7 @@ async def test_a_pause_of_the_controller_or_of_the_whole_machine_loses_no_node(
         await recorder.event(NodeAttached, 2)
         pids = [event.agent_pid for event in recorder.of(NodeAttached) if stops_agents]
         for pause_s in pauses_s:
-            num_beats = len(recorder.of(HeartbeatReceived))
+            num_beats = len(recorder.beats)
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             time.sleep(pause_s)  # noqa: ASYNC251 - the loop is to be held up
@@ -392,7 +389,7 @@ async def test_a_pause_of_the_controller_or_of_the_whole_machine_loses_no_node(
                 await asyncio.sleep(0.5)  # the agents take their time to come to again
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
-            await recorder.event(HeartbeatReceived, num_beats + 4)
+            await recorder.has_beats(num_beats + 4)
             assert not recorder.of(ContactLost), f"after {pause_s} s"
 
 
@@ -480,8 +477,8 @@ async def test_reports_are_kept_until_acknowledged_and_posted_once(
         assert (await status_of(state_dir)).num_unacknowledged == 7
         await cluster.cut_connections(N1)
         await recorder.event(NodeAttached, 2)
-        beats = len(recorder.of(HeartbeatReceived))
-        await recorder.event(HeartbeatReceived, beats + 1)
+        beats = len(recorder.beats)
+        await recorder.has_beats(beats + 1)
         assert recorder.seqs == [1, 2, 3, 4, 5, 6, 7]
         assert (await status_of(state_dir)).num_unacknowledged == 7
         fleet.acknowledge(N1, 5)

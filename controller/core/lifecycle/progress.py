@@ -48,8 +48,7 @@ def take_commit(turn: Turn, task: TaskState, commit: IterationCommitted) -> None
         _note_commit(turn, task, commit)
     progress.note_commit(commit.iteration, turn.at)
     _measure_speed(task, commit)
-    task.note_advance(turn.at, commit.iteration)
-    task.ranks[commit.global_rank].note_iteration(commit.iteration)
+    task.note_advance(turn.at, commit.global_rank, commit.iteration)
     if task.lifecycle.phase is TaskPhase.STARTING:
         task.lifecycle.begin_training()
         turn.announce("good", "running", task.spec.task, f"trains on {len(task.ranks)} workers")

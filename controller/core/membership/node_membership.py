@@ -6,7 +6,7 @@ of a task, and no measurement, is there.
 
 from controller.core.instructions import ConnectNode, DisconnectNode, Level
 from controller.core.membership.task_arrivals import has_nothing_started, place_first
-from controller.core.nodes.contact import begin_anew, end_contact
+from controller.core.nodes.contact import await_first_contact, begin_anew, end_contact
 from controller.core.specs import NodeSpec
 from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import NodeCondition
@@ -19,11 +19,11 @@ def add_node(turn: Turn, spec: NodeSpec) -> None:
     node = turn.state.nodes.get(spec.node)
     if node is None:
         node = turn.state.put_node(spec)
-        node.contact.await_first(turn.at)
+        await_first_contact(turn, node)
         text = f"belongs to the cluster from now on, with {spec.num_workers} workers"
     elif node.contact.condition is NodeCondition.REMOVED:
         begin_anew(node)
-        node.contact.await_first(turn.at)
+        await_first_contact(turn, node)
         text = f"belongs to the cluster again, with {spec.num_workers} workers"
     elif node.membership.is_leaving:
         text = "stays in the cluster"

@@ -1,19 +1,19 @@
 """A task that is slow: iterations that take too long, and ranks that are slower than their peers.
 
-Both are warnings: one when it begins and one when it is over, never one per iteration. Noise is no
-alarm. A rank has to be slower in ``straggler_beats`` more heartbeats than it was not.
+Both are warnings: one when it begins and one when it is over, never one per iteration. Which ranks
+are slower is seen in their heartbeats: ``controller.core.heartbeats.computing_watch``.
 """
 
 from typing import Final
 
+from controller.core.events import StragglerFound, StragglerOver, WaitingChanged
 from controller.core.instructions import Level
-from controller.core.rules.stragglers import Computing, is_straggler, median_of
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.ids import Generation, TaskId
 
-_MUCH_WAITING: Final = 0.05
+MUCH_WAITING: Final = 0.05
 """Share of an iteration from which waiting for a core is worth a word."""
 _LEAST_SHOWN_S: Final = 0.05
 
@@ -44,56 +44,49 @@ def note_lateness(turn: Turn, task: TaskState) -> None:
     if watch.slowness.stragglers:
         names = ", ".join(f"rank {number}" for number in sorted(watch.slowness.stragglers))
         text += f"; their peers wait for {names}"
-    longest_s = max((rank.waited_s for rank in task.living_ranks.values()), default=0.0)
-    if longest_s >= _MUCH_WAITING * average_s:
+    if watch.slowness.waited_s >= MUCH_WAITING * average_s:
         # No rank is slow then: the cores of a node have other work.
-        text += _waiting(longest_s)
+        text += _waiting(watch.slowness.waited_s)
     turn.announce("warning", "late", task.spec.task, text, now_s=late_s, average_s=average_s)
 
 
-def note_stragglers(turn: Turn, node: NodeId) -> None:
-    """Compare the ranks of a node, whose heartbeat has come, with their peers."""
-    for task in turn.state.tasks.values():
-        average_s = task.watch.pace.average_s
-        if (
-            task.lifecycle.phase is TaskPhase.RUNNING
-            and average_s is not None
-            and task.runs_on(node)
-        ):
-            _compare(turn, task, node, average_s)
-
-
-def _compare(turn: Turn, task: TaskState, node: NodeId, average_s: float) -> None:
-    layout = task.layout
-    assert layout is not None, "a task that runs has a layout"
-    known = {
-        number: Computing(rank.busy_s, rank.busy_spread_s, rank.waited_s)
-        for number, rank in task.living_ranks.items()
-        if rank.busy_s > 0
-    }
-    for number, own in known.items():
-        rank = task.ranks[number]
-        if rank.worker.node != node:
-            continue
-        stage = layout.pp_rank(number)
-        peers = [one for n, one in known.items() if n != number and layout.pp_rank(n) == stage]
-        is_slow = is_straggler(own, peers, average_s, turn.policy)
-        most = turn.policy.straggler_beats
-        num_slow = rank.count_slow_beat(is_slow=is_slow, most=most)
-        if num_slow == most and number not in task.watch.slowness.stragglers:
-            task.watch.slowness.note_straggler(number)
-            _announce(turn, task, number, own, median_of(peers))
-        elif num_slow == 0 and number in task.watch.slowness.stragglers:
-            task.watch.slowness.end_straggler(number)
-            text = f"rank {number} is as fast as its peers again"
-            turn.announce("info", "straggler_over", task.spec.task, text, rank=number)
-
-
-def _announce(turn: Turn, task: TaskState, number: int, own: Computing, peers_s: float) -> None:
-    node, busy_s = task.ranks[number].worker.node, own.median_s
+def take_straggler(turn: Turn, event: StragglerFound) -> None:
+    """A rank is slower than its peers."""
+    task = _trains(turn, event.task, event.generation)
+    number = event.global_rank
+    if task is None or number not in task.ranks or number in task.watch.slowness.stragglers:
+        return
+    task.watch.slowness.note_straggler(number)
+    node = task.ranks[number].worker.node
     turn.announce(
-        "warning", "straggler", task.spec.task,
-        f"rank {number} on {node} takes {busy_s:.3f} s for its micro-batches, its peers"
-        f" {peers_s:.3f} s{_waiting(own.waited_s)}",
-        rank=number, node=node, busy_s=busy_s, peers_s=peers_s, waited_s=own.waited_s,
+        "warning", "straggler", event.task,
+        f"rank {number} on {node} takes {event.busy_s:.3f} s for its micro-batches, its peers"
+        f" {event.peers_s:.3f} s{_waiting(event.waited_s)}",
+        rank=number, node=node, busy_s=event.busy_s, peers_s=event.peers_s,
+        waited_s=event.waited_s,
     )  # fmt: skip
+
+
+def take_straggler_over(turn: Turn, event: StragglerOver) -> None:
+    """A rank is as fast as its peers again."""
+    task, number = _trains(turn, event.task, event.generation), event.global_rank
+    if task is None or number not in task.watch.slowness.stragglers:
+        return
+    task.watch.slowness.end_straggler(number)
+    text = f"rank {number} is as fast as its peers again"
+    turn.announce("info", "straggler_over", event.task, text, rank=number)
+
+
+def take_waiting(turn: Turn, event: WaitingChanged) -> None:
+    """Ranks wait for a core for longer, or less long, than they did."""
+    task = _trains(turn, event.task, event.generation)
+    if task is not None:
+        task.watch.slowness.note_waiting(event.waited_s)
+
+
+def _trains(turn: Turn, name: TaskId, generation: Generation) -> TaskState | None:
+    """Return a task whose present generation is this one and trains."""
+    task = turn.state.tasks.get(name)
+    if task is None or task.generation != generation:
+        return None
+    return task if task.lifecycle.phase is TaskPhase.RUNNING else None

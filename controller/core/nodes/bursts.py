@@ -19,7 +19,7 @@ from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import BurstOver
 
-_SILENT_S: Final = 1.2
+SILENT_S: Final = 1.2
 """A node in contact that has sent nothing for this long may be lost. Two heartbeats take 1 s."""
 
 
@@ -121,8 +121,8 @@ def _is_more_to_come(turn: Turn) -> bool:
             domains_lost[node.spec.failure_domain] += is_near
         elif contact.condition is NodeCondition.HEALTHY:
             domains_in_contact.add(node.spec.failure_domain)
-            last_at = contact.last_message_at
-            if last_at is not None and _SILENT_S <= turn.at - last_at <= limit_s + _SILENT_S:
+            since = contact.silent_since
+            if since is not None and turn.at - since <= limit_s + SILENT_S:
                 return True
     return any(
         domain and count > 1 and domain in domains_in_contact

@@ -8,8 +8,17 @@ the evidence changes.
 """
 
 import math
+from typing import Final
 
-from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, PeerProbed
+from controller.core.events import (
+    ContactLost,
+    NodeAnswered,
+    NodeAttached,
+    NodeFellSilent,
+    PeerProbed,
+    RanksListed,
+    RankVanished,
+)
 from controller.core.incidents.evidence_intake import take_evidence
 from controller.core.incidents.isolation import (
     Outage,
@@ -20,13 +29,17 @@ from controller.core.instructions import ProbeNode
 from controller.core.lifecycle.spares import lose_spare
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
-from controller.core.monitoring.slowness import note_stragglers
 from controller.core.monitoring.stalls import note_contact
 from controller.core.nodes.bursts import note_loss, note_return
 from controller.core.nodes.inventory import compare_inventory
 from controller.core.nodes.loss_incident import incident_of_loss
-from controller.core.nodes.node_clocks import note_clock
-from controller.core.nodes.node_evidence import chosen_of, gather, is_peer, note_progress, peers_of
+from controller.core.nodes.node_evidence import (
+    chosen_of,
+    gather,
+    is_peer,
+    keep_progress,
+    peers_of,
+)
 from controller.core.nodes.peer_reach import try_peers
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import judge
@@ -37,8 +50,11 @@ from controller.core.state.phases import (
 )
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from controller.core.timers import JudgeNode
+from controller.core.timers import JoinOverdue, JudgeNode
 from nodeagent.protocol.ids import NodeId
+
+_SOON_S: Final = 0.1
+"""A timer may fire so much early."""
 
 
 def attach_node(turn: Turn, event: NodeAttached) -> None:
@@ -51,8 +67,7 @@ def attach_node(turn: Turn, event: NodeAttached) -> None:
         node.contact.gain(turn.at)
     if old_agent != event.agent_id:
         node.findings.forget_those_of_agent()
-    node.clock.forget()
-    node.contact.attach(event.agent_id, event.agent_pid, turn.at)
+    node.contact.attach(event.agent_id, event.agent_pid)
     node.inquiry.end()
     if before in {NodeCondition.EXPECTED, NodeCondition.LOST}:
         try_peers(turn, node)
@@ -94,48 +109,47 @@ def _is_spare(turn: Turn, name: NodeId) -> bool:
     return not any(worker.node in awaited for each in targets for worker in each.placement)
 
 
-def take_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
-    """Take in what lives on a node, and how far it is."""
-    node = turn.state.nodes[event.node]
-    if node.contact.condition is NodeCondition.REMOVED:
+def take_listing(turn: Turn, event: RanksListed) -> None:
+    """Take in what lives on a node in contact."""
+    if turn.state.nodes[event.node].contact.condition is NodeCondition.REMOVED:
         return
-    node.contact.hear(turn.at, event.rss_bytes)
-    note_clock(turn, node, event.sent_wall_s, event.received_wall_s)
     compare_inventory(turn, event.node, event.ranks, is_attach=False)
     compare_run(turn, event.node, event.ranks, is_attach=False)
+
+
+def fall_silent(turn: Turn, event: NodeFellSilent) -> None:
+    """A node in contact says nothing: it may be lost, like others at the same time."""
+    contact = turn.state.nodes[event.node].contact
+    if contact.condition is NodeCondition.HEALTHY:
+        contact.fall_silent(event.last_message_at)
+
+
+def hear(turn: Turn, event: NodeAnswered) -> None:
+    """A node has given a sign of life."""
+    turn.state.nodes[event.node].contact.hear()
     for task in turn.state.tasks.values():
         task.lifecycle.note_answer(event.node)
-    note_progress(turn, node)
-    _notice_vanished(turn, event)
-    note_stragglers(turn, event.node)
 
 
-def _notice_vanished(turn: Turn, event: HeartbeatReceived) -> None:
+def take_vanished(turn: Turn, event: RankVanished) -> None:
     """A process that its node has not listed for a while is gone, though no exit was reported.
 
     Agents report exits; this is for what they can't, for instance a machine that restarted.
     """
-    listed = {(rank.task, rank.generation, rank.global_rank) for rank in event.ranks}
-    for task in turn.state.tasks.values():
-        here = {
-            number: rank
-            for number, rank in (task.living_ranks | task.spares.ranks).items()
-            if rank.is_alive and rank.is_seen and rank.worker.node == event.node
-        }
-        for number, rank in here.items() if task.can_regroup else ():
-            is_listed = (task.spec.task, task.generation, number) in listed
-            missing_since = rank.note_missing(turn.at, is_listed=is_listed)
-            if is_listed or turn.at - missing_since < turn.policy.vanished_after_s:
-                continue
-            if number in task.spares.ranks:
-                lose_spare(turn, task, number, f"{event.node} no longer lists it")
-                continue
-            summary = f"rank {number} has vanished: {event.node} no longer lists it"
-            since, name = missing_since, task.spec.task
-            evidence = Evidence("exit", turn.at, since, event.node, name, number, summary)
-            rank.note_broken()
-            take_evidence(turn, task, evidence)
-            lose_rank(turn, task, number)
+    task, number, node = turn.state.tasks.get(event.task), event.global_rank, event.node
+    if task is None or task.generation != event.generation or not task.can_regroup:
+        return
+    rank = task.ranks.get(number) or task.spares.ranks.get(number)
+    if rank is None or not rank.is_alive or rank.worker.node != node:
+        return
+    if number in task.spares.ranks:
+        lose_spare(turn, task, number, f"{node} no longer lists it")
+        return
+    summary = f"rank {number} has vanished: {node} no longer lists it"
+    evidence = Evidence("exit", turn.at, event.missing_since, node, event.task, number, summary)
+    rank.note_broken()
+    take_evidence(turn, task, evidence)
+    lose_rank(turn, task, number)
 
 
 def lose_contact(turn: Turn, event: ContactLost) -> None:
@@ -143,7 +157,7 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
     node = turn.state.nodes[event.node]
     if node.contact.condition is not NodeCondition.HEALTHY:
         return
-    _lose_sight(node, event.last_message_at, f"presumed training: {event.reason}")
+    _lose_sight(turn, node, event.last_message_at, f"presumed training: {event.reason}")
     turn.announce(
         "warning",
         "unreachable",
@@ -154,21 +168,41 @@ def lose_contact(turn: Turn, event: ContactLost) -> None:
     _ask_peers(turn, node)
 
 
-def _lose_sight(node: NodeState, since: float, note: str) -> None:
+def _lose_sight(turn: Turn, node: NodeState, since: float, note: str) -> None:
+    keep_progress(turn, node, since)
     node.contact.lose(since, note)
     node.inquiry.forget_answers()
 
 
+def await_first_contact(turn: Turn, node: NodeState) -> None:
+    """The node was added: its time to come begins."""
+    node.contact.await_first(turn.at)
+    turn.set_timer(JoinOverdue(node.spec.node), turn.policy.join_limit_s)
+
+
+def take_late_node(turn: Turn, node: NodeState) -> None:
+    """The time of a node to come is over, unless policy has changed meanwhile."""
+    if node.contact.condition is NodeCondition.EXPECTED:
+        left_s = node.contact.awaited_since + turn.policy.join_limit_s - turn.at
+        if left_s > _SOON_S:
+            turn.set_timer(JoinOverdue(node.spec.node), left_s)
+        else:
+            _give_up(turn, node)
+
+
 def lose_absent_nodes(turn: Turn) -> None:
     """Give up nodes that have never been in contact and had enough time to come."""
-    # Without a timer: while no node sends anything there is nothing to be divided either.
     for node in turn.state.nodes.values():
-        contact = node.contact
-        if contact.condition is NodeCondition.EXPECTED:
-            awaited_s = turn.at - contact.awaited_since
-            if awaited_s >= turn.policy.join_limit_s:
-                contact.give_up_first()
-                declare_lost(turn, node, f"it has not come within {awaited_s:.0f} s")
+        awaited_s = turn.at - node.contact.awaited_since
+        is_expected = node.contact.condition is NodeCondition.EXPECTED
+        if is_expected and awaited_s >= turn.policy.join_limit_s:
+            _give_up(turn, node)
+
+
+def _give_up(turn: Turn, node: NodeState) -> None:
+    awaited_s = turn.at - node.contact.awaited_since
+    node.contact.give_up_first()
+    declare_lost(turn, node, f"it has not come within {awaited_s:.0f} s")
 
 
 def end_contact(node: NodeState, note: str) -> None:
@@ -181,7 +215,6 @@ def begin_anew(node: NodeState) -> None:
     """A removed node belongs to the cluster again: nothing of before counts."""
     node.contact.begin_anew()
     node.findings.forget_those_of_agent()
-    node.clock.forget()
     node.reach.forget()
     node.service.release_all()
 
@@ -190,7 +223,7 @@ def await_node(turn: Turn, node: NodeState) -> None:
     """A new controller begins: give a node time to be reached before it is judged."""
     node.inquiry.forget_probes()
     if node.contact.condition is NodeCondition.HEALTHY:
-        _lose_sight(node, turn.at, "presumed training: no controller was running")
+        _lose_sight(turn, node, turn.at, "presumed training: no controller was running")
     if node.contact.condition is NodeCondition.UNREACHABLE:
         node.contact.restart_clock(turn.at)
         node.inquiry.begin_anew(turn.at + turn.policy.takeover_grace_s)

@@ -4,15 +4,19 @@ Strays are ended, missing ranks are noted, and orders that a lost connection may
 sent again.
 """
 
+from collections.abc import Sequence
+
 from controller.core.instructions import StopRanks
 from controller.core.lifecycle.generation_start import send_start
 from controller.core.lifecycle.parking import halt_again
 from controller.core.lifecycle.start_stop import lose_rank, send_stop
 from controller.core.rules.placement import Worker
+from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
+from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.orders import StopOrder
 
@@ -54,6 +58,58 @@ def compare_inventory(
             halt_again(turn, task, node)
 
 
+def is_as_expected(state: ClusterState, node: NodeId, ranks: Sequence[RankStatus]) -> bool:
+    """Return whether a heartbeat with these ranks leaves ``compare_inventory`` nothing to do.
+
+    The same holds for ``compare_run``. It looks at what is on the node, and at no other rank.
+    """
+    run = state.measurements.current.run if state.measurements.current else None
+    if run is not None and run.is_ending and node in run.stopped_nodes and node in run.nodes:
+        return False
+    listed = set[tuple[TaskId, Generation, int]]()
+    for status in ranks:
+        listed.add((status.task, status.generation, status.global_rank))
+        if run is not None and run.holds(node, status):
+            continue
+        if not _is_expected(state, node, status):
+            return False
+    if state.nodes[node].inventory.strays:
+        return False
+    for task in state.tasks.values():
+        is_stopping = task.lifecycle.phase is TaskPhase.STOPPING
+        if is_stopping and node in task.stopping.stopped_nodes and task.runs_on(node):
+            return False
+        if task.leaving.workers and task.leaving.has_unlisted(task.spec.task, node, listed):
+            return False
+    return True
+
+
+def _is_expected(state: ClusterState, node: NodeId, status: RankStatus) -> bool:
+    task = state.tasks.get(status.task)
+    if task is None:
+        return False
+    if status.generation == task.generation:
+        rank = task.ranks.get(status.global_rank)
+        if rank is not None and rank.worker.node == node:
+            if rank.is_alive:
+                return rank.is_seen and not _says_more(task, rank, status)
+            return task.lifecycle.phase is TaskPhase.STOPPING
+        if rank is None:
+            spare = task.spares.ranks.get(status.global_rank)
+            is_ours = spare is not None and spare.worker.node == node
+            return spare is not None and is_ours and spare.is_seen and spare.pid == status.pid
+    return _is_being_taken_over(task, node)
+
+
+def _says_more(task: TaskState, rank: RankState, status: RankStatus) -> bool:
+    """Return whether a rank has another process, has attached, or has trained for the first time.
+
+    Of a command, that says whether its ranks show their progress.
+    """
+    has_begun = task.spec.is_command and status.iteration > 0 and not rank.iteration
+    return rank.pid != status.pid or rank.is_attached != status.is_attached or has_begun
+
+
 def _pursue_stop(
     turn: Turn, task: TaskState, node: NodeId, missing: list[int], *, is_attach: bool
 ) -> None:
@@ -87,7 +143,7 @@ def _take_status(turn: Turn, node: NodeId, status: RankStatus) -> None:
         and status.generation == task.generation
     )
     if task is not None and rank is not None and is_ours and rank.is_alive:
-        task.note_advance(turn.at, status.iteration)
+        task.note_advance(turn.at, status.global_rank, status.iteration)
         rank.note_listed(status)
     elif task is not None and status.generation == task.generation and rank is None:
         _take_spare_status(turn, task, node, status)

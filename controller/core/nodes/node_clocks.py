@@ -15,13 +15,15 @@ it: it is announced, and it is a finding of the node until it is over.
 from collections.abc import Sequence
 from typing import Final
 
+from controller.core.events import ClockMeasured
 from controller.core.incidents.node_findings import announce_finding
+from controller.core.rules.policy import Policy
 from controller.core.state.node import NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.findings import NodeFinding
 from profiles.faults.status_table import named
 
-_NUM_AGES: Final = 10
+NUM_AGES: Final = 10
 """Five seconds of heartbeats: longer than an unnoticed delay of link or controller."""
 _CALM_SHARE: Final = 0.5
 """A clock is right again below this share of the limit, so no fault is announced twice."""
@@ -37,24 +39,25 @@ def clock_offset_s(ages_s: Sequence[float]) -> float | None:
         ages_s: Of the newest heartbeats: arrival by the controller's clock less departure by the
             node's.
     """
-    return -min(ages_s) if len(ages_s) >= _NUM_AGES else None
+    return -min(ages_s) if len(ages_s) >= NUM_AGES else None
 
 
-def note_clock(turn: Turn, node: NodeState, sent_wall_s: float, received_wall_s: float) -> None:
-    """Take in when a heartbeat was sent and received.
+def is_clock_news(node: NodeState, offset_s: float, policy: Policy) -> bool:
+    """Return whether a clock has begun to be off, has moved since, or is right again."""
+    known, limit_s = node.findings.present.get(_KEY), policy.clock_limit_s
+    if known is None:
+        return abs(offset_s) > limit_s
+    has_moved = known.value is None or abs(offset_s - known.value) > _CALM_SHARE * limit_s
+    return has_moved or abs(offset_s) <= _CALM_SHARE * limit_s
 
-    Announce once that a clock is off, or right again.
 
-    Args:
-        turn: The event.
-        node: Whose heartbeat it is.
-        sent_wall_s: By the node's wall clock, seconds since the epoch.
-        received_wall_s: By the controller's.
-    """
-    node.clock.note_age(received_wall_s - sent_wall_s, _NUM_AGES)
-    offset_s, limit_s = clock_offset_s(node.clock.ages_s), turn.policy.clock_limit_s
-    if offset_s is None:
-        return
+def take_clock(turn: Turn, event: ClockMeasured) -> None:
+    """Announce once that a clock is off, or right again."""
+    node, offset_s, limit_s = (
+        turn.state.nodes[event.node],
+        event.offset_s,
+        turn.policy.clock_limit_s,
+    )
     known = node.findings.present.get(_KEY)
     if abs(offset_s) > limit_s or (known and abs(offset_s) > _CALM_SHARE * limit_s):
         finding = _finding(offset_s, limit_s)

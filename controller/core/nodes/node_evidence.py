@@ -130,11 +130,11 @@ def _progress(turn: Turn, node: NodeState, task: TaskState) -> str | None:
     return None
 
 
-def note_progress(turn: Turn, node: NodeState) -> None:
-    """The node is in contact: keep how far its tasks are, in case that it is lost from sight."""
+def keep_progress(turn: Turn, node: NodeState, since: float) -> None:
+    """The node is lost from sight since then: keep how far its tasks are."""
     node.sightings.keep(
         {
-            task.spec.task: SeenProgress(task.newest_iteration, turn.at)
+            task.spec.task: SeenProgress(task.newest_iteration, since)
             for task in tasks_on(turn, node)
         }
     )

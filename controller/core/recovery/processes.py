@@ -94,7 +94,6 @@ def continuing_rank(task: TaskState, old: RankState, old_number: int) -> RankSta
         old.worker,
         pid=old.pid,
         iteration=old.iteration,
-        rss_bytes=old.rss_bytes,
         continues=RankRef(generation=task.generation, global_rank=old_number),
     )
 

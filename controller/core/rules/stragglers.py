@@ -8,9 +8,9 @@ whole iteration by as much. It must also exceed the usual spread of these ranks'
 is small on a dedicated machine and large on a shared one.
 """
 
-from collections.abc import Collection
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 from controller.core.rules.policy import Policy
@@ -38,25 +38,73 @@ class Computing:
         return max(0.0, self.median_s - self.waited_s)
 
 
+@dataclass(frozen=True, slots=True)
+class PeerMedians:
+    """Medians over a rank's peers of what ``Computing`` has of each, in seconds."""
+
+    median_s: float
+    working_s: float
+    spread_s: float
+
+
 def is_straggler(
-    own: Computing, peers: Collection[Computing], average_s: float, policy: Policy
+    own: Computing, peers: PeerMedians | None, average_s: float, policy: Policy
 ) -> bool:
     """Return whether a rank is slower than its peers. A rank without peers is not.
 
     ``average_s`` is the average duration of the task's iterations.
     """
-    if not peers:
+    if peers is None:
         return False
-    peers_s = median_of(peers)
     # A rank that waited for a core is not slow: its node is busy with other work. The smaller of
     # both differences counts, so peers that waited make nobody a straggler either.
-    excess_s = min(own.median_s - peers_s, own.working_s - median(peer.working_s for peer in peers))
-    spread_s = max(own.spread_s, median(peer.spread_s for peer in peers))
+    excess_s = min(own.median_s - peers.median_s, own.working_s - peers.working_s)
+    spread_s = max(own.spread_s, peers.spread_s)
     return excess_s > max(
-        (policy.late_factor - 1.0) * max(peers_s, average_s), _NUM_SPREADS * spread_s
+        (policy.late_factor - 1.0) * max(peers.median_s, average_s), _NUM_SPREADS * spread_s
     )
 
 
-def median_of(ranks: Collection[Computing]) -> float:
-    """Return the median over at least one rank."""
-    return median(rank.median_s for rank in ranks)
+class Peers:
+    """The computing of the ranks of one pipeline stage.
+
+    It is kept sorted, so that the medians over all ranks but one take no time that grows with the
+    number of ranks. Every heartbeat of every node asks for them.
+    """
+
+    def __init__(self) -> None:
+        self._medians_s: list[float] = []
+        self._working_s: list[float] = []
+        self._spreads_s: list[float] = []
+
+    def add(self, one: Computing) -> None:
+        """A rank computes like this."""
+        insort(self._medians_s, one.median_s)
+        insort(self._working_s, one.working_s)
+        insort(self._spreads_s, one.spread_s)
+
+    def remove(self, one: Computing) -> None:
+        """A rank that was added computes like this no more."""
+        del self._medians_s[bisect_left(self._medians_s, one.median_s)]
+        del self._working_s[bisect_left(self._working_s, one.working_s)]
+        del self._spreads_s[bisect_left(self._spreads_s, one.spread_s)]
+
+    def medians_without(self, one: Computing) -> PeerMedians | None:
+        """Return the medians over all ranks but one of those that were added.
+
+        None if there is no other.
+        """
+        if len(self._medians_s) < 2:
+            return None
+        return PeerMedians(
+            _median_without(self._medians_s, one.median_s),
+            _median_without(self._working_s, one.working_s),
+            _median_without(self._spreads_s, one.spread_s),
+        )
+
+
+def _median_without(values: Sequence[float], left_out: float) -> float:
+    """Return the median of sorted values, of which there are two at least, but for one of them."""
+    num, place = len(values) - 1, bisect_left(values, left_out)
+    low, high = (num - 1) // 2, num // 2
+    return (values[low + (low >= place)] + values[high + (high >= place)]) / 2

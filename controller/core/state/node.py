@@ -50,8 +50,8 @@ class Contact:
     note: str = ""
     agent_id: AgentId | None = None
     agent_pid: int | None = None
-    rss_bytes: int | None = None
-    last_message_at: float | None = None
+    silent_since: float | None = None
+    """When a node in contact that has fallen silent sent its last message."""
     awaited_since: float = 0.0
     """When it was added to the cluster."""
     in_contact_since: float = 0.0
@@ -67,18 +67,22 @@ class Contact:
         self._change(NodeCondition.HEALTHY)
         self.in_contact_since = at
 
-    def attach(self, agent_id: AgentId, agent_pid: int, at: float) -> None:
+    def attach(self, agent_id: AgentId, agent_pid: int) -> None:
         """A session with this agent begins."""
-        self.agent_id, self.agent_pid, self.last_message_at = agent_id, agent_pid, at
+        self.agent_id, self.agent_pid, self.silent_since = agent_id, agent_pid, None
 
-    def hear(self, at: float, rss_bytes: int | None) -> None:
+    def fall_silent(self, since: float) -> None:
+        """The node, in contact, has sent nothing since then."""
+        self.silent_since = since
+
+    def hear(self) -> None:
         """A heartbeat has come."""
-        self.last_message_at, self.rss_bytes = at, rss_bytes
+        self.silent_since = None
 
     def lose(self, since: float, note: str) -> None:
         """Contact has ended: the node is presumed training."""
         self._change(NodeCondition.UNREACHABLE, note)
-        self.lost_contact_at = since
+        self.lost_contact_at, self.silent_since = since, None
 
     def restart_clock(self, at: float) -> None:
         """A new controller begins: silence counts from now."""
@@ -197,13 +201,12 @@ class PeerReach:
 
 @dataclass(slots=True)
 class TaskSightings:
-    """How far the node's tasks were when it last reported."""
+    """How far the tasks of a node out of contact were when it was lost from sight, or since."""
 
     by_task: dict[TaskId, SeenProgress] = field(default_factory=dict)
-    """Of a node out of contact: how far the task was last seen to advance since."""
 
     def keep(self, by_task: dict[TaskId, SeenProgress]) -> None:
-        """The node is in contact: its tasks are so far."""
+        """The node is lost from sight: its tasks are so far."""
         self.by_task = by_task
 
     def note(self, task: TaskId, seen: SeenProgress) -> None:
@@ -335,22 +338,6 @@ class Unclaimed:
 
 
 @dataclass(slots=True)
-class ClockOffset:
-    """The node's wall clock, as its heartbeats show it."""
-
-    ages_s: list[float] = field(default_factory=list)
-    """Ages of its newest heartbeats."""
-
-    def note_age(self, age_s: float, most: int) -> None:
-        """A heartbeat of this age has come; ``most`` are kept."""
-        self.ages_s = [*self.ages_s[1 - most :], age_s]
-
-    def forget(self) -> None:
-        """A new session begins: heartbeats of the old one under way say nothing about now."""
-        self.ages_s = []
-
-
-@dataclass(slots=True)
 class NodeState:
     """One node: what it is, and its records."""
 
@@ -364,7 +351,6 @@ class NodeState:
     inventory: Inventory = field(default_factory=Inventory)
     findings: Findings = field(default_factory=Findings)
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
-    clock: ClockOffset = field(default_factory=ClockOffset)
 
     @property
     def is_in_service(self) -> bool:

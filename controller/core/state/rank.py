@@ -27,7 +27,7 @@ class RankState:
     """Its node has reported it, as a rank of this generation."""
     pid: int | None = None
     iteration: int = 0
-    rss_bytes: int | None = None
+    """Newest iteration that it is known to have finished; heartbeats may show a newer one."""
     continues: RankRef | None = None
     """The parked rank whose process it continues; None for a process of its own."""
     joined: RankJoined | None = None
@@ -37,16 +37,6 @@ class RankState:
     """It is a command whose program has attached."""
     is_broken: bool = False
     """Its process can't continue: it raised an exception of its own, or does not answer."""
-    missing_since: float | None = None
-    """When its node's heartbeats stopped listing it, although no exit was reported."""
-    busy_s: float = 0.0
-    """How long its own computing takes; 0 if that is not known."""
-    busy_spread_s: float = 0.0
-    """By how much single iterations differ from that."""
-    waited_s: float = 0.0
-    """How long its threads waited for a core in one iteration; 0 if that is not known."""
-    num_slow_beats: int = 0
-    """Heartbeats that showed it slower than its peers; other heartbeats count back."""
     done: Literal["stopped", "finished"] | None = None
 
     @property
@@ -90,22 +80,11 @@ class RankState:
         """The node lists it as a rank of the present generation."""
         self.note_listed_as_spare(status)
         self.note_iteration(status.iteration)
-        self.busy_s, self.busy_spread_s = status.busy_s, status.busy_spread_s
-        self.waited_s = status.waited_s
         self.is_attached = status.is_attached
 
     def note_listed_as_spare(self, status: RankStatus) -> None:
         """The node lists it, as a spare or as a rank."""
-        self.is_seen = True
-        self.pid, self.rss_bytes = status.pid, status.rss_bytes
-
-    def note_missing(self, at: float, *, is_listed: bool) -> float:
-        """Keep since when the node does not list it; return that, or now if it lists it."""
-        if is_listed:
-            self.missing_since = None
-            return at
-        self.missing_since = at if self.missing_since is None else self.missing_since
-        return self.missing_since
+        self.is_seen, self.pid = True, status.pid
 
     def note_broken(self) -> None:
         """The process can't continue in another generation."""
@@ -117,7 +96,7 @@ class RankState:
 
     def note_gone(self) -> None:
         """It has no process any more."""
-        self.is_alive, self.rss_bytes = False, None
+        self.is_alive = False
 
     def note_returned(self) -> None:
         """A rank that was given up with its node lives."""
@@ -130,9 +109,3 @@ class RankState:
     def note_finished(self) -> None:
         """It has done all iterations."""
         self.done = "finished"
-
-    def count_slow_beat(self, *, is_slow: bool, most: int) -> int:
-        """Count a heartbeat that shows it slow, or count back; return the count."""
-        step = 1 if is_slow else -1
-        self.num_slow_beats = min(most, max(0, self.num_slow_beats + step))
-        return self.num_slow_beats

@@ -51,6 +51,10 @@ class TaskState:
     """How the present generation took up training."""
     ranks: dict[int, RankState] = field(default_factory=dict)
     """The ranks of the present generation, by global rank."""
+    numbers_on: dict[NodeId, tuple[int, ...]] = field(default_factory=dict)
+    """The global ranks of the present generation by node, also of those that are gone."""
+    newest_iteration: int = 0
+    """Newest iteration that any rank of this generation is known to have finished."""
     spares: Spares = field(default_factory=Spares)
     """Processes beside the present generation."""
     watch: Watch = field(default_factory=Watch)
@@ -97,12 +101,7 @@ class TaskState:
 
     def runs_on(self, node: NodeId) -> bool:
         """Return whether a living rank is on ``node``."""
-        return any(rank.worker.node == node and rank.is_alive for rank in self.ranks.values())
-
-    @property
-    def newest_iteration(self) -> int:
-        """Newest iteration that any rank of this generation is known to have finished."""
-        return max((rank.iteration for rank in self.ranks.values()), default=0)
+        return any(self.ranks[number].is_alive for number in self.numbers_on.get(node, ()))
 
     @property
     def has_all_iterations(self) -> bool:
@@ -177,11 +176,18 @@ class TaskState:
         self.generation = Generation(self.generation + 1)
         self.layout, self.placement = target.layout, target.placement
         self.ranks, self.spares = dict(ranks), spares
+        by_node: dict[NodeId, list[int]] = {}
+        for number, rank in ranks.items():
+            by_node.setdefault(rank.worker.node, []).append(number)
+        self.numbers_on = {node: tuple(numbers) for node, numbers in by_node.items()}
+        self.newest_iteration = max((rank.iteration for rank in ranks.values()), default=0)
         self.resume, self.watch = resume, watch
         self.assignment.arrive(target)
         self.lifecycle.begin_starting()
 
-    def note_advance(self, at: float, iteration: int) -> None:
+    def note_advance(self, at: float, number: int, iteration: int) -> None:
         """A rank has finished ``iteration``: the task has advanced if no other rank had."""
+        self.ranks[number].note_iteration(iteration)
         if iteration > self.newest_iteration:
+            self.newest_iteration = iteration
             self.progress.note_advance(at)

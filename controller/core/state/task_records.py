@@ -316,6 +316,15 @@ class LeavingRanks:
         """The workers that ``takes`` names are lost with their processes."""
         self.workers = {key: worker for key, worker in self.workers.items() if not takes(worker)}
 
+    def has_unlisted(
+        self, task: TaskId, node: NodeId, listed: Collection[tuple[TaskId, Generation, int]]
+    ) -> bool:
+        """Return whether the node does not list a leaving process of ``task``."""
+        return any(
+            worker.node == node and (task, generation, number) not in listed
+            for (generation, number), worker in self.workers.items()
+        )
+
     def forget_unlisted(
         self, task: TaskId, node: NodeId, listed: Collection[tuple[TaskId, Generation, int]]
     ) -> None:

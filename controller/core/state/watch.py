@@ -48,6 +48,8 @@ class Slowness:
     """The average iteration when lateness was announced; None: not late."""
     stragglers: set[int] = field(default_factory=set)
     """Ranks that were announced as stragglers."""
+    waited_s: float = 0.0
+    """How long a rank waited for a core in one iteration, at most; 0 if that is short."""
 
     @property
     def is_late(self) -> bool:
@@ -66,6 +68,10 @@ class Slowness:
     def end_straggler(self, number: int) -> None:
         """A rank is as fast as its peers again."""
         self.stragglers.remove(number)
+
+    def note_waiting(self, waited_s: float) -> None:
+        """Ranks wait for a core for as long, at most."""
+        self.waited_s = waited_s
 
 
 @dataclass(slots=True)

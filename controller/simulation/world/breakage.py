@@ -4,7 +4,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from controller.core.events import ContactLost, HeartbeatReceived, NodeAttached, UncordonRequested
+from controller.core.events import ContactLost, NodeAttached, UncordonRequested
+from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch
 from controller.core.rules.placement import Worker
 from controller.simulation.world.event_sequence import SimulatedEvent
 from controller.simulation.world.modelled_generation import ModelledGeneration
@@ -12,7 +13,7 @@ from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes
 from controller.simulation.world.modelled_training import ModelledTraining
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.messages import Heartbeat, RankStatus
 
 _HEARTBEAT_S: Final = 2.0
 
@@ -23,6 +24,7 @@ class Breakage:
     def __init__(self, site: ModelledNodes, training: ModelledTraining) -> None:
         self._site = site
         self._training = training
+        self._heartbeats = HeartbeatWatch(site.machine.state)
 
     def apply(self, event: SimulatedEvent) -> None:
         """Apply an event at its time."""
@@ -101,7 +103,7 @@ class Breakage:
             if worker.node == node
         }
         now_s = self._site.clock.now_s
-        ranks = tuple(
+        ranks = [
             RankStatus(
                 task=task,
                 generation=generation,
@@ -110,8 +112,12 @@ class Breakage:
                 pid=number + 1,
             )
             for (task, generation, number), worker in living.items()
-        )
-        self._site.post_if_up(node, HeartbeatReceived(node, 0, ranks, now_s, now_s))
+        ]
+        beat = Heartbeat(wall_s=now_s, rss_bytes=0, is_template_ready=True, ranks=ranks)
+        policy = self._site.machine.policy
+        if node not in self._site.down:
+            for change in self._heartbeats.take(node, beat, now_s, now_s, policy):
+                self._site.post(change)
         if node not in self._site.down and self._is_mistaken(node, living):
             self._site.clock.after(_HEARTBEAT_S, partial(self._send_heartbeat, node))
 

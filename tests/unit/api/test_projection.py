@@ -34,6 +34,7 @@ WAF = {
 
 def view_of(world: World, frame: Frame = FRAME) -> ClusterView:
     """Return the view now; whatever it is, it survives the wire."""
+    frame = replace(frame, pulses=world.heartbeats.pulses)
     view = project(world.machine.state, world.now, frame)
     assert ClusterView.model_validate_json(view.model_dump_json()) == view
     return view

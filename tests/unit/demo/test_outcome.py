@@ -12,7 +12,8 @@ from tests.fakes.world import World
 
 
 def final_view(world: World) -> ClusterView:
-    frame = Frame("demo", 0.0, is_auto_heal=True, max_losses=None)
+    pulses = world.heartbeats.pulses
+    frame = Frame("demo", 0.0, is_auto_heal=True, max_losses=None, pulses=pulses)
     return project(world.machine.state, world.now, frame)
 
 

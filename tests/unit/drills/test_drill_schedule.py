@@ -8,9 +8,9 @@ from controller.core.events import (
     DrillRequested,
     Event,
     EventBody,
-    HeartbeatReceived,
     NodeAttached,
     Observed,
+    RanksListed,
     TimerFired,
 )
 from controller.core.instructions import AnswerRequest
@@ -252,7 +252,7 @@ class Command:
 
     def beat(self, *, is_attached: bool) -> None:
         status = RankStatus(**self.who(), worker=0, pid=9, iteration=3, is_attached=is_attached)
-        self.post(HeartbeatReceived(NodeId("n1"), 1, (status,), self.now, self.now))
+        self.post(RanksListed(NodeId("n1"), (status,)))
 
     def is_done(self) -> bool:
         return self.schedule.is_done

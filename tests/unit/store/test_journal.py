@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from controller.core.events import (
+    ClockMeasured,
     CommandFailed,
     ContactLost,
     ControllerStarted,
@@ -16,12 +17,13 @@ from controller.core.events import (
     Event,
     EventBody,
     HaltCarriedOut,
-    HeartbeatReceived,
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
     NodeAdded,
+    NodeAnswered,
     NodeAttached,
+    NodeFellSilent,
     NodeRemoved,
     Observed,
     PeerProbed,
@@ -29,12 +31,18 @@ from controller.core.events import (
     PlanRejected,
     PlanRequested,
     PolicyChanged,
+    RanksListed,
+    RankVanished,
     StopCarriedOut,
+    StragglerFound,
+    StragglerOver,
     TaskAdded,
+    TaskAdvanced,
     TaskChanged,
     TaskRemoved,
     TimerFired,
     UncordonRequested,
+    WaitingChanged,
 )
 from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec
@@ -47,6 +55,7 @@ from controller.core.timers import (
     InspectionDue,
     InspectionOverdue,
     IterationOverdue,
+    JoinOverdue,
     JudgeNode,
     MeasurementOverdue,
     ReplicaPeersOverdue,
@@ -138,6 +147,7 @@ OBSERVATIONS: list[AnyObservation] = [
 ]  # fmt: skip
 TIMERS: list[Timer] = [
     SettleIncident("I-1"),
+    JoinOverdue(N1),
     JudgeNode(N1),
     StartOverdue(A, G2),
     BurstOver("I-1"),
@@ -166,7 +176,15 @@ BODIES: list[EventBody] = [
     NodeAttached(N1, AgentId("n1-abcd"), 4711, (STATUS, STATUS)),
     NodeAttached(N1, AgentId("n1-abcd"), 4711, ()),
     ContactLost(N1, 12.5, "connection lost"),
-    HeartbeatReceived(N1, 30_000_000, (STATUS,), 10.0, 11.0),
+    RanksListed(N1, (STATUS,)),
+    NodeFellSilent(N1, 10.5),
+    NodeAnswered(N1),
+    RankVanished(N1, A, G2, 3, 10.5),
+    TaskAdvanced(N1, A, G2, 3, 17),
+    ClockMeasured(N1, -3.5),
+    StragglerFound(A, G2, 3, 0.5, 0.2, 0.1),
+    StragglerOver(A, G2, 3),
+    WaitingChanged(A, G2, 0.1),
     PeerProbed(N1, NodeId("n2"), "refused"),
     PeerProbed(N1, NodeId("n2"), None),
     *(Observed(N1, seq, 1.0, each) for seq, each in enumerate(OBSERVATIONS, start=1)),
@@ -318,9 +336,9 @@ def test_a_changed_digit_is_found(path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        ('{"format":"unicron-journal","version":3}', "the journal has format version 3, and this"),
+        ('{"format":"unicron-journal","version":4}', "the journal has format version 4, and this"),
         ('{"n":1,"at":0.0,"type":"PlanRequested","body":{}}', "this is no journal of a controller"),
-        ('{"format":"unicron-journal","version":2}', "the checksum is wrong"),
+        ('{"format":"unicron-journal","version":3}', "the checksum is wrong"),
         ("", "Invalid JSON"),
     ],
 )

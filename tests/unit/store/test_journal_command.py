@@ -53,7 +53,7 @@ def test_a_whole_journal_is_counted(run: Path, capsys: pytest.CaptureFixture[str
     assert sum(row["events"] for row in stats["types"]) == len(events)
     assert sum(row["bytes"] for row in stats["types"]) == found["bytes"]
     assert main(["journal", "stats", str(run)]) == 0
-    assert "HeartbeatReceived" in capsys.readouterr().out
+    assert "Observed" in capsys.readouterr().out
     lock.close()
 
 

@@ -13,10 +13,10 @@ from controller.core.events import (
     Event,
     EventBody,
     HaltCarriedOut,
-    HeartbeatReceived,
     NodeAttached,
     Observed,
     PeerProbed,
+    RanksListed,
     TimerFired,
 )
 from controller.core.instructions import (
@@ -168,7 +168,7 @@ class Cluster:
         )  # fmt: skip
 
     def beat(self, node: NodeId) -> None:
-        self.post(HeartbeatReceived(node, 1, (self.status(node),), self.now, self.now))
+        self.post(RanksListed(node, (self.status(node),)))
 
 
 @pytest.fixture
@@ -333,7 +333,7 @@ def test_a_drill_that_its_program_can_not_stage_is_refused(
         cluster.status(node).model_copy(update={"is_attached": is_attached}) for node in NODES
     ]
     for node, status in zip(NODES, statuses, strict=True):
-        cluster.post(HeartbeatReceived(node, 1, (status,), cluster.now, cluster.now))
+        cluster.post(RanksListed(node, (status,)))
     found = cluster.post(DrillRequested("r", "op", kind))
     [answer] = [each for each in found if isinstance(each, AnswerRequest)]
     assert (answer.code, refusal in answer.message) == ("unsupported" if refusal else "ok", True)

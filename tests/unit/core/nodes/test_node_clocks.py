@@ -5,14 +5,15 @@ import pytest
 from controller.core.events import (
     Event,
     EventBody,
-    HeartbeatReceived,
     NodeAttached,
     UncordonRequested,
 )
+from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch
 from controller.core.instructions import Announce, AnswerRequest
 from controller.core.nodes.node_clocks import clock_offset_s
 from controller.core.rules.policy import Policy
 from nodeagent.protocol.ids import AgentId, NodeId
+from nodeagent.protocol.messages import Heartbeat
 from tests.fakes.clusters import demo_machine
 
 N5 = NodeId("n5")
@@ -25,7 +26,8 @@ class Watched:
 
     def __init__(self) -> None:
         self.machine = demo_machine(num_nodes=5, policy=Policy(clock_limit_s=1.0))
-        self.now, self.number = 0.0, 0
+        self.heartbeats = HeartbeatWatch(self.machine.state)
+        self.now, self.number, self.num_changes = 0.0, 0, 0
         self.told: list[tuple[str, str]] = []
         self.attach("a1")
 
@@ -36,6 +38,7 @@ class Watched:
                 self.told.append((each.level, each.text))
 
     def attach(self, agent: str) -> None:
+        self.heartbeats.begin_session(N5, (), self.now)
         self.post(NodeAttached(N5, AgentId(agent), 1, ()))
 
     def beats(self, number: int, *, ahead_s: float, travel_s: float = 0.01) -> None:
@@ -44,7 +47,11 @@ class Watched:
             self.now += BEAT_S
             received_s = NOON_S + self.now
             sent_s = received_s - travel_s + ahead_s
-            self.post(HeartbeatReceived(N5, 1, (), sent_s, received_s))
+            beat = Heartbeat(wall_s=sent_s, rss_bytes=1, is_template_ready=True, ranks=[])
+            policy = self.machine.policy
+            for change in self.heartbeats.take(N5, beat, received_s, self.now, policy):
+                self.num_changes += 1
+                self.post(change)
 
     def answer_to_uncordon(self) -> str:
         """Have an operator ask for the node; return the answer."""

@@ -1,12 +1,21 @@
 """A straggler computes longer than its peers; a rank that waited for a core is none."""
 
+from statistics import median
+
 import pytest
+from hypothesis import given, strategies as st
 
 from controller.core.rules.policy import Policy
-from controller.core.rules.stragglers import Computing, is_straggler
+from controller.core.rules.stragglers import Computing, Peers, is_straggler
 
-PEERS = [Computing(1.0, 0.01)] * 3
 POLICY = Policy()
+
+
+def is_slow_beside(own: Computing, peers: list[Computing], average_s: float = 1.2) -> bool:
+    stage = Peers()
+    for one in (*peers, own):
+        stage.add(one)
+    return is_straggler(own, stage.medians_without(own), average_s, POLICY)
 
 
 @pytest.mark.parametrize(
@@ -20,13 +29,36 @@ POLICY = Policy()
     ],
 )
 def test_only_computing_with_a_core_counts(own: Computing, is_slow: bool) -> None:
-    assert is_straggler(own, PEERS, 1.2, POLICY) is is_slow
+    assert is_slow_beside(own, [Computing(1.0, 0.01)] * 3) is is_slow
 
 
 def test_peers_that_waited_for_a_core_make_no_rank_a_straggler() -> None:
     starved = [Computing(1.0, 0.01, waited_s=0.6)] * 3
-    assert not is_straggler(Computing(1.0, 0.01), starved, 1.2, POLICY)
+    assert not is_slow_beside(Computing(1.0, 0.01), starved)
 
 
 def test_a_rank_without_peers_is_no_straggler() -> None:
-    assert not is_straggler(Computing(9.0, 0.0), [], 1.0, POLICY)
+    assert not is_slow_beside(Computing(9.0, 0.0), [])
+
+
+TIMES = st.integers(1, 6).map(lambda number: number / 4)  # few values, so that ranks are equal
+RANKS = st.builds(Computing, TIMES, TIMES, TIMES)
+
+
+@given(st.lists(RANKS, max_size=9), st.lists(RANKS, min_size=1, max_size=4), st.data())
+def test_medians_without_one_rank_are_those_of_the_others(
+    stay: list[Computing], leave: list[Computing], data: st.DataObject
+) -> None:
+    stage = Peers()
+    for one in data.draw(st.permutations([*stay, *leave])):
+        stage.add(one)
+    for one in leave[1:]:
+        stage.remove(one)
+    found = stage.medians_without(leave[0])
+    if not stay:
+        assert found is None
+        return
+    assert found is not None
+    assert found.median_s == median(one.median_s for one in stay)
+    assert found.working_s == median(one.working_s for one in stay)
+    assert found.spread_s == median(one.spread_s for one in stay)
