@@ -13,7 +13,7 @@ endif
 endif
 endif
 
-.PHONY: help install dev demo takeovers test thorough lint prose accuracy pictures format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo takeovers scale test thorough lint prose accuracy pictures format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -52,6 +52,9 @@ quiet: $(VENV)/.dev ## Train undisturbed on a busy machine; counts false alarms;
 takeovers: $(VENV)/.dev ## Kill the controller 20 times under training; 15 minutes (ARGS="--kills 5 --seed 1")
 	@.ci/install-sshd
 	@$(BIN)/python -m tests.campaigns.takeovers $(ARGS)
+
+scale: $(VENV)/.dev ## A controller with 1,000 modelled nodes over SSH for MINUTES=1 (ARGS="--nodes 300")
+	@MINUTES=$(or $(MINUTES),1) $(BIN)/python -m tests.campaigns.scale $(ARGS)
 
 thorough: $(VENV)/.dev ## The tests' further combinations of layouts, faults and files; minutes
 	@.ci/install-sshd

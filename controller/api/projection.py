@@ -1,6 +1,6 @@
 """The views that operators see, as a pure function of the core's state and the time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.api.views import (
@@ -21,7 +21,7 @@ from controller.api.views import (
     TransitionView,
     WorkerView,
 )
-from controller.core.heartbeats.heartbeat_watch import Pulse, rank_pulses
+from controller.core.heartbeats.heartbeat_watch import ListedRank, Pulse, rank_pulses
 from controller.core.rules.placement import runs_of
 from controller.core.rules.planner.explanation import Explanation
 from controller.core.rules.transitions import Transition
@@ -33,6 +33,7 @@ from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import NodeId
+from nodeagent.protocol.messages import RankStatus
 from profiles.layout import Layout
 
 
@@ -54,8 +55,16 @@ class Frame:
     """What the nodes said of themselves last."""
 
 
-def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
-    """Return the view of ``state`` at ``now``."""
+def project(
+    state: ClusterState,
+    now: float,
+    frame: Frame,
+    view_of: Callable[[NodeId, Frame], NodeView] | None = None,
+) -> ClusterView:
+    """Return the view of ``state`` at ``now``.
+
+    ``view_of`` returns the view of a node, if there is a faster way than to make it.
+    """
     waf = sum(task.waf for task in state.tasks.values())
     tasks = [task for task in state.tasks.values() if not _has_left(task)]
     return ClusterView(
@@ -69,8 +78,8 @@ def project(state: ClusterState, now: float, frame: Frame) -> ClusterView:
             task.spec.weight * task.spec.table.flops_per_s(task.spec.workers) for task in tasks
         ),
         nodes=[
-            _node(node, state, frame.pulses)
-            for node in state.nodes.values()
+            view_of(name, frame) if view_of else node_view(node, state, frame.pulses)
+            for name, node in state.nodes.items()
             if node.contact.condition is not NodeCondition.REMOVED
         ],
         tasks=[_task(task, frame.max_losses) for task in tasks],
@@ -99,39 +108,9 @@ def _has_left(task: TaskState) -> bool:
     return task.membership.is_removed and task.lifecycle.phase is TaskPhase.FINISHED
 
 
-def _node(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Pulse]) -> NodeView:
+def node_view(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Pulse]) -> NodeView:
+    """Return the view of one node."""
     spec, pulse = node.spec, pulses.get(node.spec.node)
-    seen = rank_pulses(pulses, spec.node)
-    workers = {
-        slot: WorkerView(worker=slot, isolated=node.service.isolated_gpus.get(slot, ""))
-        for slot in range(spec.num_workers)
-    }
-    for task in state.tasks.values():
-        for number, rank in task.living_ranks.items():
-            if rank.worker.node == spec.node:
-                slot = rank.worker.slot
-                status = seen.get((task.spec.task, task.generation, number))
-                workers[slot] = workers[slot].model_copy(
-                    update={
-                        "task": task.spec.task,
-                        "global_rank": number,
-                        "pid": rank.pid,
-                        "iteration": max(rank.iteration, status.iteration if status else 0),
-                        "rss_bytes": status.rss_bytes if status else None,
-                    }
-                )
-        for number, rank in task.spares.ranks.items():
-            if rank.worker.node == spec.node and rank.is_alive:
-                slot = rank.worker.slot
-                status = seen.get((task.spec.task, task.generation, number))
-                rss_bytes = status.rss_bytes if status else None
-                held = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rss_bytes}
-                workers[slot] = workers[slot].model_copy(update=held)
-    if state.measurements.current and (run := state.measurements.current.run):
-        for number, worker in run.living.items():
-            if worker.node == spec.node:
-                held = {"task": run.task, "global_rank": number}
-                workers[worker.slot] = workers[worker.slot].model_copy(update=held)
     return NodeView(
         node=spec.node,
         address=spec.address,
@@ -145,8 +124,46 @@ def _node(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Pulse]) 
         agent_pid=node.contact.agent_pid,
         agent_rss_bytes=pulse.rss_bytes if pulse else None,
         heartbeat_at=pulse.at if pulse else None,
-        workers=list(workers.values()),
+        workers=_workers(node, state, rank_pulses(pulses, spec.node)),
     )
+
+
+def _workers(
+    node: NodeState, state: ClusterState, seen: Mapping[ListedRank, RankStatus]
+) -> list[WorkerView]:
+    """Return the workers of a node, each with the process that it has."""
+    name, held = node.spec.node, dict[int, dict[str, object]]()
+    for task in state.tasks.values():
+        for number in task.numbers_on.get(name, ()):
+            rank = task.ranks[number]
+            if not rank.is_alive:
+                continue
+            status = seen.get((task.spec.task, task.generation, number))
+            held[rank.worker.slot] = {
+                "task": task.spec.task,
+                "global_rank": number,
+                "pid": rank.pid,
+                "iteration": max(rank.iteration, status.iteration if status else 0),
+                "rss_bytes": status.rss_bytes if status else None,
+            }
+        for number, rank in task.spares.ranks.items():
+            if rank.worker.node == name and rank.is_alive:
+                status = seen.get((task.spec.task, task.generation, number))
+                rss_bytes = status.rss_bytes if status else None
+                waits = {"waits_for": task.spec.task, "pid": rank.pid, "rss_bytes": rss_bytes}
+                held[rank.worker.slot] = held.get(rank.worker.slot, {}) | waits
+    if state.measurements.current and (run := state.measurements.current.run):
+        for number, worker in run.living.items():
+            if worker.node == name:
+                measured = {"task": run.task, "global_rank": number}
+                held[worker.slot] = held.get(worker.slot, {}) | measured
+    isolated = node.service.isolated_gpus
+    return [
+        WorkerView.model_validate(
+            {"worker": slot, "isolated": isolated.get(slot, ""), **held.get(slot, {})}
+        )
+        for slot in range(node.spec.num_workers)
+    ]
 
 
 def _measurement(measurement: Measurement) -> MeasurementView:

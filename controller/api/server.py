@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from controller.api.wire import Command, Greeting, LogLines, Reply, Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.1
+_LARGEST_SHARE: Final = 0.1
+"""Share of the time that snapshots may take."""
 _SILENCE_S: Final = 1.0
 _MAX_BACKLOG: Final = 5000
 _MAX_REPLIES: Final = 1000
@@ -100,6 +103,9 @@ class ApiServer:
         self._request_numbers = itertools.count(1)
         self._client_numbers = itertools.count(1)
         self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
+        self._snapshot: bytes = b""
+        """The newest, as a line. It is made once for all clients; empty if it has to be made."""
+        self._interval_s = _INTERVAL_S
         self.is_listening = asyncio.Event()
         """Set while clients can connect."""
 
@@ -111,6 +117,7 @@ class ApiServer:
 
     def state_changed(self) -> None:
         """Send a new snapshot to every client, soon."""
+        self._snapshot = b""
         for client in self._clients:
             client.has_news = True
             client.wake.set()
@@ -153,6 +160,7 @@ class ApiServer:
                 finally:
                     self.is_listening.clear()
                     server.close()
+                    self._snapshot = b""
                     for client in self._clients:
                         client.has_news = True
                         self._write_news(client)
@@ -210,10 +218,20 @@ class ApiServer:
                     await client.wake.wait()
             except TimeoutError:
                 client.has_news = True  # without changes, too: else the view looks stale
+                self._snapshot = b""
             client.wake.clear()
             self._write_news(client)
             await client.writer.drain()
-            await asyncio.sleep(_INTERVAL_S)
+            await asyncio.sleep(self._interval_s)
+
+    def _newest_snapshot(self) -> bytes:
+        """Return the newest snapshot. One of many nodes takes longer, and is made less often."""
+        if not self._snapshot:
+            begin_s = time.perf_counter()
+            self._snapshot = _line(Snapshot(view=self._view()))
+            took_s = time.perf_counter() - begin_s
+            self._interval_s = max(_INTERVAL_S, took_s / _LARGEST_SHARE)
+        return self._snapshot
 
     def _write_news(self, client: _Client) -> None:
         """Write all waiting messages, without blocking."""
@@ -221,7 +239,7 @@ class ApiServer:
             client.writer.write(_line(client.replies.popleft()))
         if client.has_news:
             client.has_news = False
-            client.writer.write(_line(Snapshot(view=self._view())))
+            client.writer.write(self._newest_snapshot())
         if client.lines:
             lines, client.lines = list(client.lines), deque()
             client.writer.write(_line(LogLines(lines=lines)))

@@ -49,7 +49,7 @@ def _losses(planned: Sequence[TaskState], available: Available) -> list[Loss]:
     faulted: dict[NodeId, set[TaskId]] = {node: set() for node in available.workers_by_node}
     for task in planned:
         parts = filter(None, (task.place, task.assignment.target))
-        nodes = {worker.node for part in parts for worker in part.placement}
+        nodes = {node for part in parts for node in part.nodes}
         for node in nodes & faulted.keys():
             faulted[node].add(task.spec.task)
     return [

@@ -129,10 +129,15 @@ class SshLogins:
                     client_factory=lambda: check,
                     agent_path=None,
                     config=None,
+                    encryption_algs=_FAST_CIPHERS,
                     login_timeout=CONNECT_LIMIT_S,
                     keepalive_interval=_KEEPALIVE_S,
                     keepalive_count_max=_MOST_LOST_KEEPALIVES,
                 )
+
+
+_FAST_CIPHERS: Final = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
+"""Tried before all others: a packet of a heartbeat costs a fifth of what ChaCha20 takes here."""
 
 
 class _SharedJump:

@@ -78,6 +78,10 @@ class Listener(Protocol):
         """Have the core handle an event."""
         ...
 
+    async def has_room(self) -> None:
+        """Return once there is room for what a node says."""
+        ...
+
     def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
         """Take in a heartbeat, which came at this time by the controller's wall clock."""
         ...
@@ -276,6 +280,7 @@ class NodeLink:
                     self._writer = writer
                     self._workdirs.clear()
                 self._take(message)
+            await self._listener.has_room()
 
     async def _read(self, reader: "asyncssh.SSHReader[bytes]") -> bytes:
         """Return the next bytes, or nothing at the end of the session.

@@ -42,6 +42,10 @@ class FleetListener(Protocol):
         """Have the core handle an event."""
         ...
 
+    async def has_room(self) -> None:
+        """Return once there is room for what a node says."""
+        ...
+
     def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
         """Take in a heartbeat, which came at this time by the controller's wall clock."""
         ...
@@ -142,6 +146,10 @@ class SshFleet(Fleet, Listener):
     @override
     def post(self, body: EventBody) -> None:
         self._listener.post(body)
+
+    @override
+    async def has_room(self) -> None:
+        await self._listener.has_room()
 
     @override
     def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from controller.api.view_keeper import ViewKeeper
 from controller.api.views import ControllerView
 from controller.clock import SystemClock
 from controller.core.events import ControllerStarted, EventBody, NodeAttached
@@ -139,6 +141,21 @@ class Controller:
         """What each node in contact said of itself last."""
         return self._heartbeats.pulses
 
+    @property
+    def delays_s(self) -> deque[float]:
+        """From the arrival of each of the newest events to what followed from it, in seconds."""
+        return self._runtime.delays_s
+
+    @property
+    def num_events(self) -> int:
+        """Events of the run so far."""
+        return self._runtime.num_events
+
+    @property
+    def views(self) -> ViewKeeper:
+        """The view of the cluster, kept up to date."""
+        return self._runtime.views
+
     def view(self) -> ControllerView:
         """Return this controller as operators see it."""
         return ControllerView(
@@ -212,6 +229,10 @@ class _Listener(FleetListener):
         if isinstance(body, NodeAttached):
             self.heartbeats.begin_session(body.node, body.ranks, self.clock.now())
         self.runtime.post(body)
+
+    @override
+    async def has_room(self) -> None:
+        await self.runtime.has_room()
 
     @override
     def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from controller.api.projection import Frame, project
+from controller.api.projection import Frame
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView
 from controller.api.wire import Command
@@ -128,7 +128,7 @@ class ControllerServer:
             controller=self._controller.view(),
             pulses=self._controller.pulses,
         )
-        return project(self.state, self._clock.now(), frame)
+        return self._controller.views.view(self._clock.now(), frame)
 
     def post(self, body: EventBody) -> None:
         """Have the core handle an event, after the events that wait."""

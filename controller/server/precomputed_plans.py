@@ -20,6 +20,8 @@ from controller.core.state.plan import Plan
 
 _LOG: Final = logging.getLogger(__name__)
 _QUIET_S: Final = 1.0
+_LARGEST_SHARE: Final = 0.01
+"""Share of the time that the comparison may take."""
 _MAX_EXPLAINED: Final = 4
 """Newest plans that have an explanation. Consoles show no older ones."""
 
@@ -103,7 +105,9 @@ class PrecomputedPlans:
         while True:
             await self._has_changed.wait()
             self._has_changed.clear()
+            begin_s = time.perf_counter()
             outlook = self._machine.outlook()
+            took_s = time.perf_counter() - begin_s
             if outlook != self._seen:
                 self._seen = outlook
                 self._has_changed.set()  # compare again after the pause
@@ -111,7 +115,8 @@ class PrecomputedPlans:
             elif outlook != self._tried:
                 await self._look_ahead(outlook)
                 changed()
-            await asyncio.sleep(self._quiet_s)
+            # The loop stands still meanwhile, for longer the larger the cluster is.
+            await asyncio.sleep(max(self._quiet_s, took_s / _LARGEST_SHARE))
 
     async def _look_ahead(self, outlook: Outlook) -> None:
         begin_s = time.perf_counter()

@@ -8,10 +8,12 @@ runtime decides nothing.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
+from controller.api.view_keeper import ViewKeeper
 from controller.core.events import Event, EventBody, Observed, TimerFired
 from controller.core.instructions import (
     Announce,
@@ -34,6 +36,7 @@ from controller.core.machine import Machine
 from controller.core.timers import Timer
 from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Fleet, Publisher, Tables
+from controller.server.event_queue import EventQueue, Waiting
 from controller.server.rank_launches import (
     Backend,
     NodeNetwork,
@@ -51,6 +54,7 @@ _LOG: Final = logging.getLogger(__name__)
 _TAKE_IN_S: Final = 0.01
 """How long events are taken in before they are committed together."""
 _LEAST_PAUSE_S: Final = 0.05
+_NUM_DELAYS: Final = 10_000
 _LOGGED_ELSEWHERE: Final = (Announce, AnswerRequest, SetTimer)
 _FREQUENT: Final = (InspectRanks, RecordIterations)
 """Instructions that are logged at ``debug``."""
@@ -66,6 +70,13 @@ class RuntimeDependencies:
     tables: Tables
 
 
+class _Handled(NamedTuple):
+    event: Event
+    instructions: list[Instruction]
+    since_s: float | None
+    """When it came, by the loop's clock; None for the first events of a controller."""
+
+
 class Runtime:
     """Drives one machine. ``run`` serves it until cancelled."""
 
@@ -79,16 +90,20 @@ class Runtime:
     ) -> None:
         """Resume after ``replayed``, whose events ``machine`` has handled, or begin a new run."""
         self.machine = machine
+        self.views = ViewKeeper(machine.state)
         self.has_news = asyncio.Event()
         """Set when an event has been handled. The task that waits for it clears it."""
         self._journal = journal
         self._clock = clock
         self._backend: Backend = backend
-        self._queue: asyncio.Queue[EventBody] = asyncio.Queue()
+        self._queue = EventQueue()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._replayed = replayed or ReplayedRun()
-        self._num_events = self._replayed.num_events
-        self._begun: list[tuple[Event, list[Instruction]]] = []
+        self.num_events = self._replayed.num_events
+        self._begun: list[_Handled] = []
+        self.delays_s: deque[float] = deque(maxlen=_NUM_DELAYS)
+        """From the arrival of each of the newest events to what followed from it, the commit
+        included."""
 
     def begin(self, bodies: Iterable[EventBody]) -> None:
         """Handle the first events now, so that the state is there; ``run`` does what follows."""
@@ -96,7 +111,11 @@ class Runtime:
 
     def post(self, body: EventBody) -> None:
         """Put an event into the queue. Call it from the loop's thread."""
-        self._queue.put_nowait(body)
+        self._queue.put(body, asyncio.get_running_loop().time())
+
+    async def has_room(self) -> None:
+        """Return once there is room for what nodes say."""
+        await self._queue.has_room()
 
     async def run(self, dependencies: RuntimeDependencies) -> None:
         """Handle events until cancelled."""
@@ -113,7 +132,7 @@ class Runtime:
                 handle.cancel()
 
     async def _commit_and_follow(
-        self, handled: list[tuple[Event, list[Instruction]]], dependencies: RuntimeDependencies
+        self, handled: list[_Handled], dependencies: RuntimeDependencies
     ) -> None:
         """Commit events, then carry out what follows from them."""
         try:
@@ -125,25 +144,28 @@ class Runtime:
             raise
         self._follow_all(handled, dependencies)
 
-    def _take_in(self, body: EventBody) -> list[tuple[Event, list[Instruction]]]:
+    def _take_in(self, waiting: Waiting) -> list[_Handled]:
         """Write and handle an event and those that wait, for a moment; return what follows."""
         time_s = asyncio.get_running_loop().time
         until_s = time_s() + _TAKE_IN_S
-        handled = [self._handle(body)]
-        while not self._queue.empty() and time_s() < until_s:
-            handled.append(self._handle(self._queue.get_nowait()))
+        handled = [self._handle(*waiting)]
+        while self._queue and time_s() < until_s:
+            handled.append(self._handle(*self._queue.get_nowait()))
         return handled
 
-    def _handle(self, body: EventBody) -> tuple[Event, list[Instruction]]:
-        self._num_events += 1
-        event = Event(number=self._num_events, at=self._clock.now(), body=body)
+    def _handle(self, body: EventBody, since_s: float | None = None) -> _Handled:
+        self.num_events += 1
+        event = Event(number=self.num_events, at=self._clock.now(), body=body)
         self._journal.append(event)
-        return event, self.machine.handle(event)
+        instructions = self.machine.handle(event)
+        self.views.note(event, instructions)
+        return _Handled(event, instructions, since_s)
 
-    def _follow_all(
-        self, handled: list[tuple[Event, list[Instruction]]], dependencies: RuntimeDependencies
-    ) -> None:
-        for event, instructions in handled:
+    def _follow_all(self, handled: list[_Handled], dependencies: RuntimeDependencies) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for event, instructions, since_s in handled:
+            if since_s is not None:
+                self.delays_s.append(now_s - since_s)
             self._follow(event, instructions, dependencies)
 
     def _follow(

@@ -56,6 +56,10 @@ class FleetRecorder(FleetListener):
         self._news.set()
 
     @override
+    async def has_room(self) -> None:
+        pass
+
+    @override
     def take_heartbeat(self, node: NodeId, beat: Heartbeat, received_wall_s: float) -> None:
         self.beats.append((node, beat))
         self._news.set()

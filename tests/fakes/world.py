@@ -227,8 +227,12 @@ class World:
         self.events.append(event)
         self.machine.is_checked = True
         instructions = self.machine.handle(event)
+        self.note_handled(event, instructions)
         for instruction in instructions:
             self._carry_out(instruction)
+
+    def note_handled(self, event: Event, instructions: list[Instruction]) -> None:
+        """An event was handled, and nothing is carried out yet; for subclasses."""
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:

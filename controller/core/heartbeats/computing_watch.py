@@ -49,8 +49,10 @@ class _Computed:
 
     def count_beat(self, number: int, *, is_slow: bool, most: int) -> int:
         """Count a heartbeat that shows a rank slow, or count back; return the count."""
-        count = self.num_slow.get(number, 0) + (1 if is_slow else -1)
-        self.num_slow[number] = count = min(most, max(0, count))
+        before = self.num_slow.get(number, 0)
+        if not is_slow and not before:
+            return 0
+        self.num_slow[number] = count = min(most, before + (1 if is_slow else -1))
         return count
 
 
@@ -101,14 +103,14 @@ class ComputingWatch:
             own = computed.ranks.get(number)
             if own is None:
                 continue
-            peers = computed.stages[layout.pp_rank(number)].medians_without(own)
+            peers = computed.stages[layout.pp_rank(number)]
             is_slow = is_straggler(own, peers, average_s, policy)
             most = policy.straggler_beats
             num_slow = computed.count_beat(number, is_slow=is_slow, most=most)
             is_known = number in task.watch.slowness.stragglers
-            if num_slow == most and not is_known and peers is not None:
+            if num_slow == most and not is_known:
                 yield StragglerFound(
-                    name, generation, number, own.median_s, peers.median_s, own.waited_s
+                    name, generation, number, own.median_s, peers.median_s(own), own.waited_s
                 )
             elif num_slow == 0 and is_known:
                 yield StragglerOver(name, generation, number)

@@ -54,8 +54,9 @@ def remove_node(turn: Turn, name: NodeId) -> None:
 
 def let_nodes_leave(turn: Turn) -> None:
     """Let nodes leave on which nothing runs any more, and nothing is to run."""
-    for node in turn.state.nodes.values():
-        if node.membership.is_leaving and not _tasks_on(turn.state, node.spec.node):
+    for name in list(turn.state.index.leaving):
+        node = turn.state.nodes[name]
+        if not _tasks_on(turn.state, name):
             node.membership.end_leaving()
             end_contact(node, "it was removed from the cluster")
             turn.announce("info", "node_left", node.spec.node, "has left the cluster")

@@ -17,12 +17,11 @@ def ask_for_wanted_plans(turn: Turn) -> None:
     wanted = turn.state.wanted_plans
     if not wanted.seen:
         return
-    conditions = {name: node.contact.condition for name, node in turn.state.nodes.items()}
-    away = {name for name, each in conditions.items() if each is NodeCondition.UNREACHABLE}
+    away = turn.state.index.of(NodeCondition.UNREACHABLE)
     waited_s = turn.at - wanted.since
     if away and waited_s < turn.policy.takeover_grace_s:
         return
-    if NodeCondition.EXPECTED in conditions.values():
+    if turn.state.index.of(NodeCondition.EXPECTED):
         return
     due = {name: seen for name, seen in wanted.seen.items() if NodeId(name) not in away}
     if due:

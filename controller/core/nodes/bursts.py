@@ -102,29 +102,26 @@ def _is_starting(turn: Turn) -> bool:
 
 
 def _is_more_to_return(turn: Turn) -> bool:
-    away = {NodeCondition.LOST, NodeCondition.EXPECTED}
-    return any(node.contact.condition in away for node in turn.state.nodes.values())
+    index = turn.state.index
+    return bool(index.of(NodeCondition.LOST) or index.of(NodeCondition.EXPECTED))
 
 
 def _is_more_to_come(turn: Turn) -> bool:
     """Whether another node may be lost too: it is silent, or two of its failure domain are lost."""
-    bursts, limit_s = turn.state.bursts, turn.policy.burst_s
-    domains_lost = Counter[str]()
-    domains_in_contact = set[str]()
-    for node in turn.state.nodes.values():
-        contact = node.contact
-        is_near = abs(contact.lost_contact_at - bursts.lost_contact_at) <= limit_s
-        if contact.condition is NodeCondition.UNREACHABLE:
-            if is_near:
-                return True
-        elif contact.condition is NodeCondition.LOST:
-            domains_lost[node.spec.failure_domain] += is_near
-        elif contact.condition is NodeCondition.HEALTHY:
-            domains_in_contact.add(node.spec.failure_domain)
-            since = contact.silent_since
-            if since is not None and turn.at - since <= limit_s + SILENT_S:
-                return True
-    return any(
-        domain and count > 1 and domain in domains_in_contact
-        for domain, count in domains_lost.items()
-    )
+    nodes, index, limit_s = turn.state.nodes, turn.state.index, turn.policy.burst_s
+    if any(_is_near(turn, nodes[name]) for name in index.of(NodeCondition.UNREACHABLE)):
+        return True
+    silent = [nodes[name].contact.silent_since for name in index.silent]
+    if any(since is not None and turn.at - since <= limit_s + SILENT_S for since in silent):
+        return True
+    lost = [nodes[name] for name in index.of(NodeCondition.LOST)]
+    domains = Counter(node.spec.failure_domain for node in lost if _is_near(turn, node))
+    hit = {domain for domain, count in domains.items() if domain and count > 1}
+    in_contact = index.of(NodeCondition.HEALTHY)
+    return bool(hit) and any(nodes[name].spec.failure_domain in hit for name in in_contact)
+
+
+def _is_near(turn: Turn, node: NodeState) -> bool:
+    """Return whether contact with the node was lost in the present burst."""
+    away_s = abs(node.contact.lost_contact_at - turn.state.bursts.lost_contact_at)
+    return away_s <= turn.policy.burst_s

@@ -7,7 +7,6 @@ plan is proposed. If the evidence does not suffice, the operator is asked, until
 the evidence changes.
 """
 
-import math
 from typing import Final
 
 from controller.core.events import (
@@ -38,7 +37,6 @@ from controller.core.nodes.node_evidence import (
     gather,
     is_peer,
     keep_progress,
-    peers_of,
 )
 from controller.core.nodes.peer_reach import try_peers
 from controller.core.rules.evidence import Evidence
@@ -98,15 +96,11 @@ def _is_spare(turn: Turn, name: NodeId) -> bool:
     """
     if not any(task.lifecycle.phase is TaskPhase.RUNNING for task in turn.state.tasks.values()):
         return False
-    awaited = {
-        node.spec.node
-        for node in turn.state.nodes.values()
-        if node.contact.condition is NodeCondition.EXPECTED
-    } | {name}
+    awaited = turn.state.index.of(NodeCondition.EXPECTED)
     targets = [
         task.assignment.target for task in turn.state.tasks.values() if task.assignment.target
     ]
-    return not any(worker.node in awaited for each in targets for worker in each.placement)
+    return not any(each.uses(name) or each.uses_any(awaited) for each in targets)
 
 
 def take_listing(turn: Turn, event: RanksListed) -> None:
@@ -192,11 +186,12 @@ def take_late_node(turn: Turn, node: NodeState) -> None:
 
 def lose_absent_nodes(turn: Turn) -> None:
     """Give up nodes that have never been in contact and had enough time to come."""
-    for node in turn.state.nodes.values():
-        awaited_s = turn.at - node.contact.awaited_since
-        is_expected = node.contact.condition is NodeCondition.EXPECTED
-        if is_expected and awaited_s >= turn.policy.join_limit_s:
-            _give_up(turn, node)
+    # The first of them has been awaited for the longest time.
+    while expected := turn.state.index.of(NodeCondition.EXPECTED):
+        node = turn.state.nodes[next(iter(expected))]
+        if turn.at - node.contact.awaited_since < turn.policy.join_limit_s:
+            return
+        _give_up(turn, node)
 
 
 def _give_up(turn: Turn, node: NodeState) -> None:
@@ -274,10 +269,7 @@ def _ask_others(turn: Turn, node: NodeState) -> None:
 
 def _ask(turn: Turn, node: NodeState) -> None:
     """Have some peers look at the node's SSH port: those that were not asked lately."""
-    last_asked = node.inquiry.last_asked
-    since = turn.at - turn.policy.probe_interval_s
-    peers = peers_of(turn, node)
-    chosen = chosen_of(node, [each for each in peers if last_asked.get(each, -math.inf) <= since])
+    chosen = chosen_of(turn, node, turn.at - turn.policy.probe_interval_s)
     if chosen:
         node.inquiry.ask(chosen, turn.at)
         turn.emit(ProbeNode(turn.cause, node.spec.node, chosen))

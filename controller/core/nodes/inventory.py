@@ -45,11 +45,13 @@ def compare_inventory(
         _take_status(turn, node, status)
     listed = {(status.task, status.generation, status.global_rank) for status in ranks}
     for task in turn.state.tasks.values():
-        task.leaving.forget_unlisted(task.spec.task, node, listed)
+        if task.leaving.workers:
+            task.leaving.forget_unlisted(task.spec.task, node, listed)
         missing = [
             number
-            for number, rank in task.living_ranks.items()
-            if rank.worker.node == node and (task.spec.task, task.generation, number) not in listed
+            for number in task.numbers_on.get(node, ())
+            if task.ranks[number].is_alive
+            and (task.spec.task, task.generation, number) not in listed
         ]
         if task.lifecycle.phase is TaskPhase.STOPPING:
             _pursue_stop(turn, task, node, missing, is_attach=is_attach)

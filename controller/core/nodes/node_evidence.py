@@ -5,7 +5,7 @@ or iterations stop. Peers in contact have looked at its SSH port, or are still t
 follows from all this is decided in ``controller.core.rules.node_loss``.
 """
 
-from collections.abc import Sequence
+import math
 from typing import Final
 
 from controller.core.rules.node_loss import NodeEvidence
@@ -24,7 +24,7 @@ More is only more to wait for.
 
 def gather(turn: Turn, node: NodeState) -> NodeEvidence:
     """Return what is known about a node that is out of contact."""
-    peers = peers_of(turn, node)
+    in_contact = turn.state.index.of(NodeCondition.HEALTHY)
     advanced: list[str] = []
     suffering: list[str] = []
     unseen: list[str] = []
@@ -37,7 +37,9 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
             suffering.append(stall)
         elif not _is_seen(turn, task):
             unseen.append(task.spec.task)
-    found = {peer: node.inquiry.answers[peer] for peer in peers if peer in node.inquiry.answers}
+    found = {
+        peer: outcome for peer, outcome in node.inquiry.answers.items() if is_peer(turn, node, peer)
+    }
     counts = {
         peer: outcome
         for peer, outcome in found.items()
@@ -45,55 +47,49 @@ def gather(turn: Turn, node: NodeState) -> NodeEvidence:
     }
     return NodeEvidence(
         silent_s=turn.at - node.contact.lost_contact_at,
-        num_peers=len(peers),
+        num_peers=len(in_contact) - (node.spec.node in in_contact),
         answers=counts,
         never_reached=tuple(sorted(found.keys() - counts.keys())),
-        has_open_probes=not node.inquiry.open_probes.isdisjoint(peers),
+        has_open_probes=any(is_peer(turn, node, peer) for peer in node.inquiry.open_probes),
         advanced=", ".join(advanced) or None,
         suffering=", ".join(suffering) or None,
         unseen=", ".join(unseen) or None,
-        waited_s=turn.at - _waits_since(turn, node, peers),
+        waited_s=turn.at - _waits_since(turn, node),
     )
 
 
-def _waits_since(turn: Turn, node: NodeState, peers: Sequence[NodeId]) -> float:
+def _waits_since(turn: Turn, node: NodeState) -> float:
     """Since when the node's silence says something: not while the controller sees nobody."""
-    nodes = turn.state.nodes
-    sees_since = min([nodes[peer].contact.in_contact_since for peer in peers], default=0.0)
+    # The first peer has been in contact for the longest time.
+    in_contact = (turn.state.nodes[name] for name in turn.state.index.of(NodeCondition.HEALTHY))
+    first = next((peer for peer in in_contact if peer is not node), None)
+    sees_since = first.contact.in_contact_since if first is not None else 0.0
     return max(node.contact.lost_contact_at, node.inquiry.waits_since, sees_since)
 
 
-def peers_of(turn: Turn, node: NodeState) -> tuple[NodeId, ...]:
-    """Return the other nodes in contact: those that can look at this one."""
-    healthy = NodeCondition.HEALTHY
-    return tuple(
-        [
-            other.spec.node
-            for other in turn.state.nodes.values()
-            if other.contact.condition is healthy and other is not node
-        ]
-    )
-
-
 def is_peer(turn: Turn, node: NodeState, name: NodeId) -> bool:
-    """Return whether a node is among ``peers_of``."""
+    """Return whether another node is in contact, and so can look at this one."""
     other = turn.state.nodes[name]
     return other is not node and other.contact.condition is NodeCondition.HEALTHY
 
 
-def chosen_of(node: NodeState, peers: Sequence[NodeId]) -> tuple[NodeId, ...]:
-    """Return the peers that are asked: first those that have reached the node before."""
-    known = [peer for peer in peers if peer in node.reach.reached_by]
-    chosen = _spread(known, _NUM_ASKED)
-    others = [peer for peer in peers if peer not in node.reach.reached_by]
-    return chosen + _spread(others, _NUM_ASKED - len(chosen))
+def chosen_of(turn: Turn, node: NodeState, asked_by: float) -> tuple[NodeId, ...]:
+    """Return the peers that are asked: first those that have reached the node before.
 
+    None that was asked after ``asked_by`` is among them.
+    """
+    last_asked, reached_by = node.inquiry.last_asked, node.reach.reached_by
 
-def _spread(peers: Sequence[NodeId], most: int) -> tuple[NodeId, ...]:
-    """Return some of them, far from each other in the cluster's order."""
-    if len(peers) <= most:
-        return tuple(peers)
-    return tuple(peers[number * len(peers) // most] for number in range(most))
+    def may_be_asked(name: NodeId) -> bool:
+        return is_peer(turn, node, name) and last_asked.get(name, -math.inf) <= asked_by
+
+    known = [peer for peer in sorted(reached_by) if may_be_asked(peer)]
+    step = max(1.0, len(known) / _NUM_ASKED)
+    chosen = tuple(known[int(number * step)] for number in range(min(len(known), _NUM_ASKED)))
+    others = turn.state.index.spread(
+        _NUM_ASKED - len(chosen), lambda name: name not in reached_by and may_be_asked(name)
+    )
+    return chosen + others
 
 
 def tasks_on(turn: Turn, node: NodeState) -> list[TaskState]:

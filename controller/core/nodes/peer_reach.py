@@ -10,7 +10,7 @@ pair is tried once, for servers penalise an address that connects often and does
 from typing import Final
 
 from controller.core.instructions import ProbeNode
-from controller.core.nodes.node_evidence import peers_of
+from controller.core.nodes.node_evidence import is_peer
 from controller.core.state.node import NodeState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
@@ -21,28 +21,20 @@ _NUM_TRIED: Final = 4
 
 def try_peers(turn: Turn, node: NodeState) -> None:
     """The node has come: have it and others look at each other."""
-    name, peers = node.spec.node, peers_of(turn, node)
-    _try(turn, node, _spread(turn, name, peers))
-    few = [
-        turn.state.nodes[peer]
-        for peer in peers
-        if len(turn.state.nodes[peer].reach.tried_by) < _NUM_TRIED
-    ]
+    name, index = node.spec.node, turn.state.index
+    few = [peer for peer in index.seldom_tried if is_peer(turn, node, peer)]
+    # Where the search begins depends on the node: no peer is asked about all of them.
+    first = sum(name.encode()) + len(index.names)
+    peers = index.spread(_NUM_TRIED, lambda other: is_peer(turn, node, other), first)
+    _try(turn, node, peers)
     for other in few[:_NUM_TRIED]:
-        _try(turn, other, (name,))
-
-
-def _spread(turn: Turn, name: NodeId, peers: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
-    """Return some peers, far from each other. Which ones depends on the node: none has all."""
-    if len(peers) <= _NUM_TRIED:
-        return peers
-    first = sum(name.encode()) + len(turn.state.nodes)
-    step = len(peers) // _NUM_TRIED
-    return tuple(peers[(first + number * step) % len(peers)] for number in range(_NUM_TRIED))
+        _try(turn, turn.state.nodes[other], (name,))
 
 
 def _try(turn: Turn, node: NodeState, by: tuple[NodeId, ...]) -> None:
     new = tuple(peer for peer in by if peer not in node.reach.tried_by)
+    is_seldom = len(node.reach.tried_by) + len(new) < _NUM_TRIED
+    turn.state.index.note_tried(node.spec.node, is_seldom=is_seldom)
     if new:
         node.reach.note_tried(new)
         turn.emit(ProbeNode(turn.cause, node.spec.node, new))

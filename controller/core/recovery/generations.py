@@ -70,9 +70,10 @@ def park_what_moves(turn: Turn) -> None:
     """
     for task in turn.state.tasks.values():
         target = task.assignment.target
-        if target == task.place:
+        if task.is_at(target):
             task.limits.forget_failed_copies()  # another plan has withdrawn what they were for
-        if task.lifecycle.phase is not TaskPhase.RUNNING or target is None or target == task.place:
+            continue
+        if task.lifecycle.phase is not TaskPhase.RUNNING or target is None:
             continue
         if any(
             turn.state.nodes[n].contact.condition is not NodeCondition.HEALTHY for n in task.nodes

@@ -38,38 +38,11 @@ class Computing:
         return max(0.0, self.median_s - self.waited_s)
 
 
-@dataclass(frozen=True, slots=True)
-class PeerMedians:
-    """Medians over a rank's peers of what ``Computing`` has of each, in seconds."""
-
-    median_s: float
-    working_s: float
-    spread_s: float
-
-
-def is_straggler(
-    own: Computing, peers: PeerMedians | None, average_s: float, policy: Policy
-) -> bool:
-    """Return whether a rank is slower than its peers. A rank without peers is not.
-
-    ``average_s`` is the average duration of the task's iterations.
-    """
-    if peers is None:
-        return False
-    # A rank that waited for a core is not slow: its node is busy with other work. The smaller of
-    # both differences counts, so peers that waited make nobody a straggler either.
-    excess_s = min(own.median_s - peers.median_s, own.working_s - peers.working_s)
-    spread_s = max(own.spread_s, peers.spread_s)
-    return excess_s > max(
-        (policy.late_factor - 1.0) * max(peers.median_s, average_s), _NUM_SPREADS * spread_s
-    )
-
-
 class Peers:
     """The computing of the ranks of one pipeline stage.
 
-    It is kept sorted, so that the medians over all ranks but one take no time that grows with the
-    number of ranks. Every heartbeat of every node asks for them.
+    It is kept sorted, so that a median over all ranks but one takes no time that grows with the
+    number of ranks. Every heartbeat of every node asks for some.
     """
 
     def __init__(self) -> None:
@@ -89,18 +62,21 @@ class Peers:
         del self._working_s[bisect_left(self._working_s, one.working_s)]
         del self._spreads_s[bisect_left(self._spreads_s, one.spread_s)]
 
-    def medians_without(self, one: Computing) -> PeerMedians | None:
-        """Return the medians over all ranks but one of those that were added.
+    def has_others(self) -> bool:
+        """Return whether a rank that was added has peers."""
+        return len(self._medians_s) > 1
 
-        None if there is no other.
-        """
-        if len(self._medians_s) < 2:
-            return None
-        return PeerMedians(
-            _median_without(self._medians_s, one.median_s),
-            _median_without(self._working_s, one.working_s),
-            _median_without(self._spreads_s, one.spread_s),
-        )
+    def median_s(self, without: Computing) -> float:
+        """Return the median over the peers of one rank that was added."""
+        return _median_without(self._medians_s, without.median_s)
+
+    def working_s(self, without: Computing) -> float:
+        """Return the same of their computing without the waiting for a core."""
+        return _median_without(self._working_s, without.working_s)
+
+    def spread_s(self, without: Computing) -> float:
+        """Return the same of the spread of their iterations."""
+        return _median_without(self._spreads_s, without.spread_s)
 
 
 def _median_without(values: Sequence[float], left_out: float) -> float:
@@ -108,3 +84,20 @@ def _median_without(values: Sequence[float], left_out: float) -> float:
     num, place = len(values) - 1, bisect_left(values, left_out)
     low, high = (num - 1) // 2, num // 2
     return (values[low + (low >= place)] + values[high + (high >= place)]) / 2
+
+
+def is_straggler(own: Computing, peers: Peers, average_s: float, policy: Policy) -> bool:
+    """Return whether a rank of a stage is slower than its peers. A rank without peers is not.
+
+    ``average_s`` is the average duration of the task's iterations.
+    """
+    if not peers.has_others():
+        return False
+    # A rank that waited for a core is not slow: its node is busy with other work. The smaller of
+    # both differences counts, so peers that waited make nobody a straggler either.
+    peers_s = peers.median_s(own)
+    least_s = (policy.late_factor - 1.0) * max(peers_s, average_s)
+    if own.median_s - peers_s <= least_s:
+        return False  # so it is nearly always, and the other medians take as long
+    excess_s = min(own.median_s - peers_s, own.working_s - peers.working_s(own))
+    return excess_s > max(least_s, _NUM_SPREADS * max(own.spread_s, peers.spread_s(own)))

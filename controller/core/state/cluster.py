@@ -13,7 +13,8 @@ from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.drill_log import DrillLog
 from controller.core.state.incident import IncidentLog
 from controller.core.state.measurement import MeasurementLog
-from controller.core.state.node import Contact, NodeState
+from controller.core.state.node import Contact, NodeMembership, NodeState
+from controller.core.state.node_index import NodeIndex
 from controller.core.state.phases import NodeCondition
 from controller.core.state.plan import PlanLog
 from controller.core.state.rank import RankState
@@ -111,6 +112,7 @@ class ClusterState:
 
     nodes: dict[NodeId, NodeState]
     tasks: dict[TaskId, TaskState]
+    index: NodeIndex = field(default_factory=NodeIndex)
     incidents: IncidentLog = field(default_factory=IncidentLog)
     plans: PlanLog = field(default_factory=PlanLog)
     drills: DrillLog = field(default_factory=DrillLog)
@@ -122,7 +124,10 @@ class ClusterState:
         self, spec: NodeSpec, condition: NodeCondition = NodeCondition.EXPECTED
     ) -> NodeState:
         """Add a node of which nothing is known; return it."""
-        self.nodes[spec.node] = node = NodeState(spec, Contact(spec.node, condition))
+        name, index = spec.node, self.index
+        index.add(name, condition)
+        contact = Contact(name, condition, index=index)
+        self.nodes[name] = node = NodeState(spec, contact, NodeMembership(name, index))
         return node
 
     def put_task(self, spec: TaskSpec) -> TaskState:

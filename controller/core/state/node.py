@@ -12,6 +12,7 @@ from controller.core.rules.evidence import Evidence
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.rules.placement import Worker
 from controller.core.specs import NodeSpec
+from controller.core.state.node_index import NodeIndex
 from controller.core.state.phases import NODE_CHANGES, NodeCondition, advance
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
@@ -57,9 +58,13 @@ class Contact:
     in_contact_since: float = 0.0
     """When contact was last gained."""
     lost_contact_at: float = 0.0
+    index: NodeIndex = field(default_factory=NodeIndex, repr=False)
+    """The cluster's."""
 
     def _change(self, condition: NodeCondition, note: str = "") -> None:
+        before = self.condition
         self.condition = advance(NODE_CHANGES, self.condition, condition, self.node)
+        self.index.move(self.node, before, condition)
         self.note = note
 
     def gain(self, at: float) -> None:
@@ -69,20 +74,25 @@ class Contact:
 
     def attach(self, agent_id: AgentId, agent_pid: int) -> None:
         """A session with this agent begins."""
-        self.agent_id, self.agent_pid, self.silent_since = agent_id, agent_pid, None
+        self.agent_id, self.agent_pid = agent_id, agent_pid
+        self.hear()
 
     def fall_silent(self, since: float) -> None:
         """The node, in contact, has sent nothing since then."""
         self.silent_since = since
+        self.index.note_silence(self.node, is_silent=True)
 
     def hear(self) -> None:
-        """A heartbeat has come."""
-        self.silent_since = None
+        """A heartbeat has come, or nothing is waited for any more."""
+        if self.silent_since is not None:
+            self.silent_since = None
+            self.index.note_silence(self.node, is_silent=False)
 
     def lose(self, since: float, note: str) -> None:
         """Contact has ended: the node is presumed training."""
         self._change(NodeCondition.UNREACHABLE, note)
-        self.lost_contact_at, self.silent_since = since, None
+        self.lost_contact_at = since
+        self.hear()
 
     def restart_clock(self, at: float) -> None:
         """A new controller begins: silence counts from now."""
@@ -103,6 +113,7 @@ class Contact:
     def end(self, note: str) -> None:
         """The node does not belong to the cluster any more."""
         self._change(NodeCondition.REMOVED, note)
+        self.hear()
 
     def begin_anew(self) -> None:
         """A removed node belongs to the cluster again."""
@@ -257,16 +268,22 @@ class Service:
 class NodeMembership:
     """Whether the node belongs to the cluster."""
 
+    node: NodeId
+    index: NodeIndex = field(repr=False)
+    """The cluster's."""
     is_leaving: bool = False
     """It was removed, and still has processes of tasks. A plan gives it no workers any more."""
 
     def begin_leaving(self) -> None:
         """The node was removed."""
         self.is_leaving = True
+        self.index.note_leaving(self.node, is_leaving=True)
 
     def end_leaving(self) -> None:
         """The node has left, or is to stay after all."""
-        self.is_leaving = False
+        if self.is_leaving:
+            self.is_leaving = False
+            self.index.note_leaving(self.node, is_leaving=False)
 
 
 @dataclass(slots=True)
@@ -343,10 +360,10 @@ class NodeState:
 
     spec: NodeSpec
     contact: Contact
+    membership: NodeMembership
     inquiry: LossInquiry = field(default_factory=LossInquiry)
     reach: PeerReach = field(default_factory=PeerReach)
     sightings: TaskSightings = field(default_factory=TaskSightings)
-    membership: NodeMembership = field(default_factory=NodeMembership)
     service: Service = field(default_factory=Service)
     inventory: Inventory = field(default_factory=Inventory)
     findings: Findings = field(default_factory=Findings)

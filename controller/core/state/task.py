@@ -47,6 +47,8 @@ class TaskState:
     generation: Generation = NO_GENERATION
     layout: Layout | None = None
     placement: Placement = ()
+    place: Target | None = None
+    """Where it is, as layout and placement say too; None before its first start."""
     resume: Resume = field(default_factory=Resume)
     """How the present generation took up training."""
     ranks: dict[int, RankState] = field(default_factory=dict)
@@ -99,6 +101,18 @@ class TaskState:
         """Ranks that have parked, by number."""
         return [number for number, rank in self.ranks.items() if rank.position is not None]
 
+    def is_at(self, target: Target | None) -> bool:
+        """Return whether the present generation is where ``target`` says."""
+        return self.place is target or self.place == target
+
+    def holds(self, worker: Worker) -> bool:
+        """Return whether ``worker`` is among ``occupied_workers``."""
+        numbers = self.numbers_on.get(worker.node, ())
+        ranks = [self.ranks[number] for number in numbers]
+        processes = (*ranks, *self.spares.ranks.values())
+        is_held = any(rank.is_alive and rank.worker == worker for rank in processes)
+        return is_held or worker in self.leaving.workers.values()
+
     def runs_on(self, node: NodeId) -> bool:
         """Return whether a living rank is on ``node``."""
         return any(self.ranks[number].is_alive for number in self.numbers_on.get(node, ()))
@@ -118,11 +132,6 @@ class TaskState:
     def can_regroup(self) -> bool:
         """Whether there is a generation that another one can follow in the same processes."""
         return self.is_active or self.lifecycle.phase is TaskPhase.PARKING
-
-    @property
-    def place(self) -> Target | None:
-        """Where it is; None before its first start."""
-        return Target(self.layout, self.placement) if self.layout else None
 
     @property
     def remaining_s(self) -> float | None:
@@ -174,7 +183,7 @@ class TaskState:
     ) -> None:
         """The next generation begins at ``target``, with the spares beside it."""
         self.generation = Generation(self.generation + 1)
-        self.layout, self.placement = target.layout, target.placement
+        self.layout, self.placement, self.place = target.layout, target.placement, target
         self.ranks, self.spares = dict(ranks), spares
         by_node: dict[NodeId, list[int]] = {}
         for number, rank in ranks.items():

@@ -36,9 +36,19 @@ class Target:
         """The rank at each worker."""
         return {worker: rank for rank, worker in enumerate(self.placement)}
 
+    @cached_property
+    def nodes(self) -> frozenset[NodeId]:
+        """The nodes that it uses."""
+        return frozenset(worker.node for worker in self.placement)
+
     def uses(self, node: NodeId) -> bool:
         """Return whether a rank is to run on ``node``."""
-        return any(worker.node == node for worker in self.placement)
+        return node in self.nodes
+
+    def uses_any(self, nodes: Collection[NodeId]) -> bool:
+        """Return whether a rank is to run on one of these nodes."""
+        fewer, more = sorted((self.nodes, nodes), key=len)
+        return any(node in more for node in fewer)
 
 
 @dataclass(slots=True)
@@ -174,6 +184,15 @@ class Lifecycle:
             self.parking.note_answer(node)
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A worker of a target that can't be used yet, or that another task's process holds."""
+
+    target: Target
+    worker: Worker
+    holder: TaskId | None = None
+
+
 @dataclass(slots=True)
 class Assignment:
     """Where a task is to run, and where it continues meanwhile."""
@@ -184,6 +203,13 @@ class Assignment:
     """Where it continues meanwhile, with the ranks that it has left."""
     granted: Layout | None = None
     """What it was last given to run with; less may run where workers were lost since."""
+
+    obstacle: Obstacle | None = None
+    """What was last found to keep the task from a target."""
+
+    def note_obstacle(self, obstacle: Obstacle | None) -> None:
+        """This keeps the task from a target."""
+        self.obstacle = obstacle
 
     def follow(self, target: Target | None) -> None:
         """The task is to run there, as a plan or its first size says; nowhere if that is None."""
