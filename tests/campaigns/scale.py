@@ -97,7 +97,7 @@ class Found:
         ]
 
 
-class _Ear(Publisher, DrillGround):
+class _Recorder(Publisher, DrillGround):
     """Keeps when what was announced."""
 
     def __init__(self, clock: SystemClock) -> None:
@@ -175,10 +175,10 @@ async def _measure(
     found: Found, config: ControllerConfig, run: Path, server: "subprocess.Popen[str]"
 ) -> None:
     clock = SystemClock()
-    ear = _Ear(clock)
+    recorder = _Recorder(clock)
     controller = Controller(config, run / "journal.jsonl", clock, lambda _source, _text: None)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(controller.run(ear, ear))
+        serving = group.create_task(controller.run(recorder, recorder))
         await until(
             lambda: _num_in_contact(controller) == found.nodes, "all nodes are in contact", 600.0
         )
@@ -187,10 +187,10 @@ async def _measure(
         found.train_s = clock.now()
         await asyncio.sleep(3.0)
         await _watch(found, controller, server)
-        await _kill(found, controller, ear, server)
+        await _kill(found, controller, recorder, server)
         serving.cancel()
     found.memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found.announcements = dict(ear.kinds)
+    found.announcements = dict(recorder.kinds)
 
 
 async def _watch(found: Found, controller: Controller, server: "subprocess.Popen[str]") -> None:
@@ -213,16 +213,16 @@ async def _watch(found: Found, controller: Controller, server: "subprocess.Popen
 
 
 async def _kill(
-    found: Found, controller: Controller, ear: _Ear, server: "subprocess.Popen[str]"
+    found: Found, controller: Controller, recorder: _Recorder, server: "subprocess.Popen[str]"
 ) -> None:
     """Kill a rank, and measure until its task is halted and trains again."""
     assert server.stdout is not None
     task = next(iter(controller.state.tasks.values()))
     generation = task.generation
     server.send_signal(signal.SIGUSR1)
-    await until(lambda: "fault_seen" in ear.first_at, "the fault is seen", 60.0)
+    await until(lambda: "fault_seen" in recorder.first_at, "the fault is seen", 60.0)
     killed_at = float(server.stdout.readline().split()[1])
-    found.fault_s = ear.first_at["fault_seen"] - killed_at
+    found.fault_s = recorder.first_at["fault_seen"] - killed_at
     clock = SystemClock()
     await until(
         lambda: task.generation > generation and task.lifecycle.phase is TaskPhase.RUNNING,
