@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from controller.api.views import (
     ClusterView,
@@ -193,7 +194,8 @@ def _measured_size(size: MeasuredSize, run: MeasuredRun | None) -> MeasuredSizeV
 
 def _task(task: TaskState, max_losses: int | None) -> TaskView:
     spec = task.spec
-    newest = sorted(task.progress.losses)[-max_losses if max_losses else 0 :]
+    losses = task.progress.losses  # in the order of iterations
+    newest = list(islice(reversed(losses), max_losses or len(losses)))[::-1]
     flops_per_s = None
     if task.progress.mean_iteration_s and task.waf and spec.flops_per_iteration:
         flops_per_s = spec.flops_per_iteration / task.progress.mean_iteration_s
@@ -211,7 +213,7 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
         loss=task.progress.losses.get(task.progress.iteration),
         tokens_per_s=task.progress.tokens_per_s if task.waf else None,
         flops_per_s=flops_per_s,
-        losses={iteration: task.progress.losses[iteration] for iteration in newest},
+        losses={iteration: losses[iteration] for iteration in newest},
         num_rerun_iterations=task.progress.num_rerun_iterations,
         unsupported=list(task.limits.unsupported),
         transition=_transition(task.transitions.current) if task.transitions.current else None,

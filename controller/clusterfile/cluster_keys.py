@@ -108,6 +108,9 @@ class ClusterSection(Section):
             folder in it.
         data: Text file to train on, on every node. Default: text of Python's documentation.
         seed: Seed of weights and data.
+        keep_days: How long the past of a run is kept beside what a controller needs: the closed
+            segments of its journal, and its history. Default: 30.
+        keep_mb: How large each of the two may be, in MB. Default: 500.
     """
 
     name: Annotated[str, AfterValidator(_is_cluster_name)]
@@ -115,6 +118,8 @@ class ClusterSection(Section):
     checkpoint_dir: SharedPath | None = None
     data: SharedPath | None = None
     seed: int = 1
+    keep_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
+    keep_mb: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 500.0
 
 
 class SshSection(Section):

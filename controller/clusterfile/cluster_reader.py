@@ -49,6 +49,8 @@ class Cluster:
         checkpoints: Directory of all checkpoints on the nodes.
         data: Text to train on, on the nodes; empty for Python's documentation.
         seed: Seed of weights and data.
+        keep_days: How long the past of a run is kept.
+        keep_mb: How large it may be, in MB.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Cluster:
     checkpoints: Path
     data: str
     seed: int
+    keep_days: float = 30.0
+    keep_mb: float = 500.0
 
     @property
     def socket(self) -> Path:
@@ -127,6 +131,8 @@ class _Reader:
             checkpoints=self._folder / (section.checkpoint_dir or ""),
             data=str(self._folder / section.data) if section.data else "",
             seed=section.seed,
+            keep_days=section.keep_days,
+            keep_mb=section.keep_mb,
         )
         if misfit := why_unfit(cluster):
             self._add(main, (), misfit)

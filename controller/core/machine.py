@@ -8,7 +8,8 @@ the task or node.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, assert_never
+from dataclasses import dataclass
+from typing import Final, Self, assert_never
 
 from controller.core.events import (
     ClockMeasured,
@@ -81,6 +82,21 @@ _NUM_STORY_EVENTS: Final = 10
 _MAX_LINE: Final = 200
 
 
+@dataclass(frozen=True, slots=True)
+class MachineMarks:
+    """Where a machine is in its events.
+
+    Attributes:
+        num_events: Events that it has handled.
+        num_finished: Tasks that had finished when the sweeps last ran.
+        settled_at: When the sweeps last had nothing to do; None if they had.
+    """
+
+    num_events: int
+    num_finished: int
+    settled_at: float | None
+
+
 class Machine:
     """The controller's decisions over one cluster.
 
@@ -120,6 +136,24 @@ class Machine:
         self._newest: deque[Event] = deque(maxlen=_NUM_REMEMBERED)
         # Reads the catalogue of faults now: the first fault must not wait for it.
         classify_excerpt("")
+
+    @property
+    def marks(self) -> MachineMarks:
+        """Where it is in its events."""
+        return MachineMarks(self._num_events, self._sweeps.num_finished, self._sweeps.settled_at)
+
+    @classmethod
+    def restored(cls, state: ClusterState, policy: Policy, marks: MachineMarks) -> Self:
+        """Return a machine that has handled the events that led to ``state``."""
+        machine = cls(policy=policy)
+        machine._continue_from(state, marks)
+        return machine
+
+    def _continue_from(self, state: ClusterState, marks: MachineMarks) -> None:
+        # The newest events are not taken over. They serve the story of a broken promise alone, and
+        # the journal has them.
+        self.state, self._num_events = state, marks.num_events
+        self._sweeps = SweepPass(marks.num_finished, marks.settled_at)
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event and return what is to be done about it, in order.

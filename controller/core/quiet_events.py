@@ -31,10 +31,11 @@ _ONE_OF_MANY: Final = (RankJoined, RankHalted, RankStarted, RankDone, RankExited
 class SweepPass:
     """Runs the sweeps after an event, if they may have something to do."""
 
-    def __init__(self) -> None:
-        self.num_finished = 0
+    def __init__(self, num_finished: int = 0, settled_at: float | None = None) -> None:
+        self.num_finished = num_finished
         """Tasks that have finished. A quiet event finishes none."""
-        self._settled_at: float | None = None
+        self.settled_at = settled_at
+        """When the sweeps last had nothing to do; None if they had."""
 
     def run(self, turn: Turn, event: Event, *, is_checked: bool) -> None:
         """Run the sweeps, unless the event is quiet.
@@ -42,7 +43,7 @@ class SweepPass:
         Raises:
             InvariantViolationError: A checked sweep emits what it may not emit.
         """
-        is_over = self._settled_at == event.at and is_quiet(turn, event)
+        is_over = self.settled_at == event.at and is_quiet(turn, event)
         if is_over and not is_checked:
             return
         num_before = len(turn.instructions)
@@ -50,7 +51,7 @@ class SweepPass:
         emitted = turn.instructions[num_before:]
         if is_over and emitted:
             raise InvariantViolationError(f"a sweep after a quiet event emitted {emitted[0]}")
-        self._settled_at = None if emitted else event.at
+        self.settled_at = None if emitted else event.at
         self.num_finished = num_finished(turn)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from controller.core.state.incident import Incident
 from controller.localcluster.local_node import LocalNode
 from controller.store.run_file import JOURNAL_NAME
+from controller.store.segments import segments_directory
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _OF_A_NODE: Final = ("agent.log*", "template.log", "kernel.log", "ranks/*.log", "ranks/*.exit")
@@ -52,7 +53,11 @@ def keep_files(
         OSError: A file can't be copied.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
-    found = [(root / name, directory / name) for name in (JOURNAL_NAME,)]
+    closed = segments_directory(root / JOURNAL_NAME)
+    found = [
+        (path, directory / path.relative_to(root))
+        for path in (root / JOURNAL_NAME, *sorted(closed.glob("*")))
+    ]
     if event_log is not None:
         found.append((event_log, directory / EVENT_LOG_NAME))
     for node in nodes:

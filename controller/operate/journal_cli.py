@@ -17,8 +17,11 @@ from controller.arguments import HelpText
 from controller.core.events import ControllerStarted
 from controller.printing import plain_console, print_table, refuse
 from controller.store.journal import JournalError, cut_journal, read_records
+from controller.store.journal_lines import encode_readable
 from controller.store.run_file import JOURNAL_NAME
 from controller.store.run_lock import RunLock, RunLockedError
+from controller.store.segments import segments_of
+from controller.store.snapshots import SnapshotError, read_snapshot, snapshots_of
 
 _EPILOG: Final = """\
 DIR is the directory of a controller's run, or a directory that `unicron demo --keep` has filled.
@@ -42,7 +45,11 @@ class _Account:
     """What a journal holds."""
 
     num_events: int = 0
+    num_deleted: int = 0
+    num_segments: int = 0
     num_bytes: int = 0
+    snapshots: dict[int, str] = field(default_factory=dict)
+    """By the number of its newest event, why a snapshot can't be read; empty if it can."""
     at_s: float = 0.0
     starts: list[ControllerStarted] = field(default_factory=list)
     events_by_type: Counter[str] = field(default_factory=Counter)
@@ -53,6 +60,12 @@ class _Account:
         last = self.starts[-1] if self.starts else None
         return {
             "events": self.num_events,
+            "deleted": self.num_deleted,
+            "segments": self.num_segments,
+            "snapshots": [
+                {"events": number, "error": error or None}
+                for number, error in self.snapshots.items()
+            ],
             "bytes": self.num_bytes,
             "seconds": self.at_s,
             "run_id": last.run_id if last else None,
@@ -110,8 +123,8 @@ def _act(arguments: argparse.Namespace, path: Path) -> int:
         case "stats":
             _print_stats(path, is_json=arguments.json)
         case "export":
-            for record in read_records(path):
-                sys.stdout.buffer.write(record.json)
+            for record in read_records(path, _num_deleted(path)):
+                sys.stdout.buffer.write(encode_readable(record.event))
         case _:
             return _repair(path, is_done=arguments.yes)
     return 0
@@ -124,15 +137,43 @@ def _account(path: Path) -> _Account:
         JournalError: It is damaged.
     """
     account = _Account()
-    for record in read_records(path):
-        event, num_bytes = record.event, record.end - account.num_bytes
-        account.num_events, account.at_s, account.num_bytes = event.number, event.at, record.end
+    account.num_deleted = account.num_events = _num_deleted(path)
+    for record in read_records(path, account.num_deleted):
+        event = record.event
+        account.num_events, account.at_s = event.number, event.at
         name = type(event.body).__name__
         account.events_by_type[name] += 1
-        account.bytes_by_type[name] += num_bytes
+        account.bytes_by_type[name] += record.num_bytes
         if isinstance(event.body, ControllerStarted):
             account.starts.append(event.body)
+    segments = segments_of(path)
+    account.num_segments = len(segments)
+    account.num_bytes = sum(segment.num_bytes for segment in segments)
+    for snapshot in snapshots_of(path):
+        account.snapshots[snapshot.number] = _why_unreadable(snapshot.path)
     return account
+
+
+def _why_unreadable(snapshot: Path) -> str:
+    """Return why a snapshot can't be read; empty if it can."""
+    try:
+        read_snapshot(snapshot)
+    except SnapshotError as error:
+        return str(error)
+    return ""
+
+
+def _num_deleted(path: Path) -> int:
+    """Return how many events are kept no more: a snapshot after them was made.
+
+    Raises:
+        JournalError: Events are missing, and no snapshot has what they did.
+    """
+    first = segments_of(path)[0].first_event()
+    newest = next(iter(snapshots_of(path)), None)
+    if first > 1 and (newest is None or newest.number < first - 1):
+        raise JournalError(f"{path}: events 1 to {first - 1} are missing, and no snapshot has them")
+    return first - 1
 
 
 def _verify(path: Path, *, is_json: bool) -> None:
@@ -143,11 +184,17 @@ def _verify(path: Path, *, is_json: bool) -> None:
     if is_json:
         sys.stdout.write(json.dumps({**summary, "took_s": round(took_s, 3)}) + "\n")
         return
-    run_id = f"run {summary['run_id']}" if account.starts else "no controller has begun"
+    run_id = f"run {summary['run_id']}, " if account.starts else ""
+    num = len(account.snapshots)
     sys.stdout.write(
-        f"{path}: whole: {account.num_events} events, {account.num_bytes} bytes,"
-        f" {account.at_s:.1f} s, {run_id}, {len(account.starts)} controller(s)\n"
+        f"{path}: whole: {account.num_events} events, {account.num_bytes} bytes in"
+        f" {account.num_segments} segment(s), {account.at_s:.1f} s, {run_id}"
+        f"{len(account.starts)} controller(s), {num} snapshot(s)\n"
     )
+    if account.num_deleted:
+        sys.stdout.write(f"events 1 to {account.num_deleted} were deleted: they were too old\n")
+    for error in filter(None, account.snapshots.values()):
+        sys.stdout.write(f"a snapshot can't be read and is passed over: {error}\n")
 
 
 def _print_stats(path: Path, *, is_json: bool) -> None:
@@ -162,7 +209,7 @@ def _print_stats(path: Path, *, is_json: bool) -> None:
         answer = {**account.summary(), "bytes_per_day": per_day, "types": types}
         sys.stdout.write(json.dumps(answer) + "\n")
         return
-    total = max(1, account.num_bytes)
+    total = max(1, sum(account.bytes_by_type.values()))
     print_table(
         plain_console(),
         ["event", "events", "bytes", "share"],
@@ -177,9 +224,12 @@ def _print_stats(path: Path, *, is_json: bool) -> None:
 
 def _repair(path: Path, *, is_done: bool) -> int:
     """Cut off all from the first damaged line on. The whole lines before it replay."""
+    snapshots = (each.number for each in snapshots_of(path) if not _why_unreadable(each.path))
+    after = next(snapshots, 0) or _num_deleted(path)
+    beginning = f"events 1 to {after} are in a snapshot; " if after else ""
     if not is_done:
         try:
-            account = _account(path)
+            num_events = sum(1 for _ in read_records(path, after))
         except JournalError as error:
             sys.stdout.write(
                 f"{error}\n--yes cuts off this line and all after it, and keeps them in a file beside"
@@ -187,17 +237,18 @@ def _repair(path: Path, *, is_done: bool) -> int:
                 " which ranks live there; reports in the part that was cut off do not come again.\n"
             )
             return 1
-        sys.stdout.write(f"{path}: whole: {account.num_events} events; nothing to repair\n")
+        text = f"{path}: whole: {beginning}{num_events} events; nothing to repair"
+        sys.stdout.write(f"{text}\n")
         return 0
     lock = RunLock(path.parent, time.time())  # noqa: TID251 - for people
     try:
-        cut = cut_journal(path)
+        cut = cut_journal(path, after)
     finally:
         lock.close()
     if cut is None:
-        sys.stdout.write(f"{path}: whole; nothing to repair\n")
+        sys.stdout.write(f"{path}: whole; {beginning}nothing to repair\n")
     else:
         sys.stdout.write(
-            f"{path}: {cut.num_bytes} bytes from line {cut.line} on are now in {cut.kept}\n"
+            f"{cut.path}: {cut.num_bytes} bytes from line {cut.line} on are now in {cut.kept}\n"
         )
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from controller.clusterfile.cluster_reader import Cluster
 from controller.core.rules.policy import Policy
+from controller.server.compactor import Retention
 from controller.server.controller_config import ControllerConfig
 from controller.server.profile_tasks import TrainingOptions, task_programs, task_spec
 from controller.workdirs.workdir_store import NAME, WorkdirStore
@@ -65,4 +66,5 @@ def cluster_config(
             node.address.node: node.failure_domain for node in cluster.nodes if node.failure_domain
         },
         backend="nccl" if cluster.has_gpus else "gloo",
+        retention=Retention(cluster.keep_mb, cluster.keep_days),
     )

@@ -34,15 +34,18 @@ from controller.fleet.node_link import Identity
 from controller.fleet.node_links import FleetListener, SshFleet
 from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher
+from controller.server.compactor import Compactor
 from controller.server.controller_config import ControllerConfig
 from controller.server.precomputed_plans import PrecomputedPlans
 from controller.server.rank_launches import decode_program
 from controller.server.runtime import Runtime, RuntimeDependencies
-from controller.store.journal import Journal, read_journal
+from controller.store.journal import Journal
 from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
-from controller.store.replay import ReplayedRun, replay
+from controller.store.replay import ReplayedRun
+from controller.store.run_file import undo_setting_aside
 from controller.store.run_lock import RunLock
+from controller.store.snapshots import restore
 from controller.workdirs.workdir_store import NAME, WorkdirStore
 from nodeagent.protocol.ids import NodeId, TaskId
 from nodeagent.protocol.messages import Heartbeat
@@ -80,8 +83,8 @@ class Controller:
             lock = RunLock(journal.parent, clock.wall_s())
             opened.callback(lock.close)
             self._holder = lock.holder
-            machine = Machine()
-            replayed = replay(machine, read_journal(journal)) if journal.exists() else ReplayedRun()
+            undo_setting_aside(journal.parent)
+            machine, replayed = restore(journal) if journal.exists() else (Machine(), ReplayedRun())
             started = _beginning(clock, replayed)
             self._term = started.term
             clock.continue_from(started.started_wall_s, replayed.at)
@@ -90,7 +93,7 @@ class Controller:
                 started.run_id, started.term, replayed.num_events,
             )  # fmt: skip
             changed = list(changes(config.wanted(), machine.state, machine.policy))
-            self._journal = Journal(journal)
+            self._journal = Journal(journal, replayed.num_events, config.retention.segment_events)
             opened.callback(self._journal.close)
             self._clock = LoopClock(
                 clock,
@@ -100,6 +103,10 @@ class Controller:
             )
             self._heartbeats = HeartbeatWatch(machine.state)
             self._runtime = Runtime(machine, self._journal, self._clock, config.backend, replayed)
+            self._compactor = Compactor(
+                journal, config.retention, lambda text: note("journal", text)
+            )
+            self._runtime.segment_closed = self._compactor.wake
             self.precomputed_plans = PrecomputedPlans(
                 machine, self._runtime.has_news, lambda text: note("planner", text)
             )
@@ -187,6 +194,7 @@ class Controller:
                 group.create_task(self._clock.run())
                 group.create_task(self._runtime.run(dependencies))
                 group.create_task(self._tables.run())
+                group.create_task(self._compactor.run())
                 group.create_task(self.fleet.run())
                 group.create_task(self.precomputed_plans.run(publisher.state_changed))
         finally:

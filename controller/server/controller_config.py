@@ -9,6 +9,7 @@ from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec, TaskSpec
 from controller.fleet.address import NodeAddress, encode_address
 from controller.fleet.host_keys import AcceptedKeys
+from controller.server.compactor import Retention
 from controller.server.rank_launches import Backend, TaskProgram, encode_program
 from nodeagent.protocol.ids import NodeId, TaskId
 
@@ -25,6 +26,7 @@ class ControllerConfig:
         tables: Directory of the measured throughput tables; None means ``profiles`` beside the
             journal.
         failure_domains: Nodes with the same domain fail together. Empty where that is not known.
+        retention: How much of the journal is kept for people.
         backend: ``nccl`` if workers are GPUs, ``gloo`` if they are CPUs. It holds for all nodes.
     """
 
@@ -36,6 +38,7 @@ class ControllerConfig:
     failure_domains: Mapping[NodeId, str] = field(default_factory=dict)
     backend: Backend = "gloo"
     accepted_keys: AcceptedKeys | None = None
+    retention: Retention = field(default_factory=Retention)
 
     def wanted(self) -> WantedCluster:
         """Return nodes, tasks and policy as the core knows them."""

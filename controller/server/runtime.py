@@ -9,7 +9,7 @@ runtime decides nothing.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, assert_never
 
@@ -101,6 +101,8 @@ class Runtime:
         self._replayed = replayed or ReplayedRun()
         self.num_events = self._replayed.num_events
         self._begun: list[_Handled] = []
+        self.segment_closed: Callable[[], None] = lambda: None
+        """Called when a segment of the journal was closed."""
         self.delays_s: deque[float] = deque(maxlen=_NUM_DELAYS)
         """From the arrival of each of the newest events to what followed from it, the commit
         included."""
@@ -143,6 +145,9 @@ class Runtime:
             self._follow_all(handled, dependencies)
             raise
         self._follow_all(handled, dependencies)
+        if self._journal.is_long:
+            self._journal.begin_segment()
+            self.segment_closed()
 
     def _take_in(self, waiting: Waiting) -> list[_Handled]:
         """Write and handle an event and those that wait, for a moment; return what follows."""

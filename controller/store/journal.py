@@ -1,7 +1,9 @@
-"""The journal: every event, one JSON object per line. The first line names the format's version.
+"""The journal: every event, one line each (``controller.store.journal_lines``), in segments.
 
-The core is deterministic, so a replay through a new machine rebuilds the state. Each line ends with
-the CRC-32 of what is before it: a changed digit is found, not replayed.
+``journal.jsonl`` is written; when it is long enough, it becomes a file of ``journal.d``, and a new
+one begins. ``controller.store.compaction`` makes a snapshot of the state at the end of each closed
+segment and compresses the segment. A controller begins with the newest snapshot and the events
+after it.
 
 ``append`` writes, and ``commit`` waits until the disk has what was written. Nothing that follows
 from an event leaves the controller before its commit. So if a crash, or a loss of power, cut the
@@ -9,28 +11,21 @@ file off, nothing has followed from the events that are missing (``controller.st
 """
 
 import asyncio
-import json
+import contextlib
 import logging
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
-
-from controller.core.events import Event, EventBody
-from controller.store.line_files import open_lines, read_lines
+from controller.core.events import Event
+from controller.store.journal_lines import LineReader, encode_event, encode_header, reason_of
+from controller.store.line_files import open_lines, read_lines, sync_directory
+from controller.store.segments import JournalSegment, SegmentError, closed_segments, segments_of
 
 _LOG: Final = logging.getLogger(__name__)
-_BODIES: Final = {body.__name__: TypeAdapter[EventBody](body) for body in get_args(EventBody)}
-_NUMBER: Final = TypeAdapter(int)
-_TIME: Final = TypeAdapter(float)
-_LINE: Final = TypeAdapter(dict[str, JsonValue])
-_FORMAT: Final = "unicron-journal"
-_VERSION: Final = 3
-_CRC: Final = b',"crc":"%08x"}'
-_CRC_LENGTH: Final = len(_CRC % 0)
+SEGMENT_EVENTS: Final = 20_000
+"""A controller replays no more than about this many events when it begins: some two seconds."""
 
 
 class JournalError(Exception):
@@ -41,77 +36,52 @@ class DamagedLineError(JournalError):
     """A line can't be read.
 
     Attributes:
+        path: The segment.
         line: Its number in the file, from 1.
         begin: Where it begins, bytes from the file's begin.
     """
 
-    def __init__(self, text: str, line: int, begin: int) -> None:
+    def __init__(self, text: str, path: Path, line: int, begin: int) -> None:
         super().__init__(text)
-        self.line, self.begin = line, begin
-
-
-def encode_event(event: Event) -> bytes:
-    """Return ``event`` as one line, newline included."""
-    name = type(event.body).__name__
-    body = _BODIES[name].dump_python(event.body, mode="json")
-    return _with_crc({"n": event.number, "at": event.at, "type": name, "body": body})
-
-
-def _with_crc(fields: dict[str, JsonValue]) -> bytes:
-    text = json.dumps(fields, separators=(",", ":")).encode()[:-1]
-    return text + _CRC % zlib.crc32(text) + b"\n"
-
-
-def _checked(line: bytes) -> dict[str, JsonValue]:
-    """Return the fields of a line.
-
-    Raises:
-        ValueError: It is no JSON object, or its checksum is another.
-    """
-    fields = _LINE.validate_json(line)
-    text = line.rstrip(b"\n")[:-_CRC_LENGTH]
-    if line.rstrip(b"\n") != text + _CRC % zlib.crc32(text):
-        raise ValueError("the checksum is wrong: the line was changed after it was written")
-    return fields
-
-
-def decode_event(line: bytes) -> Event:
-    """Return the event in ``line``.
-
-    Raises:
-        ValueError: The line is not an event of this version. The text says why.
-    """
-    fields = _checked(line)
-    missing = {"n", "at", "type", "body"} - fields.keys()
-    if missing:
-        raise ValueError(f"no {', '.join(sorted(missing))}")
-    adapter = _BODIES.get(str(fields["type"]))
-    if adapter is None:
-        raise ValueError(f"unknown event {fields['type']!r}")
-    return Event(
-        number=_NUMBER.validate_python(fields["n"]),
-        at=_TIME.validate_python(fields["at"]),
-        body=adapter.validate_python(fields["body"]),
-    )
+        self.path, self.line, self.begin = path, line, begin
 
 
 class Journal:
     """Appends events to a file of mode 0600, and commits them to the disk.
 
+    Args:
+        path: The file. One that is there is continued.
+        num_events: Events of the run so far. They are in this file, in closed segments, or only in
+            a snapshot.
+        segment_events: How many events a segment has.
+
     Raises:
         OSError: The file can't be opened or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, num_events: int = 0, segment_events: int = SEGMENT_EVENTS
+    ) -> None:
+        self._path, self._segment_events = path, segment_events
+        self._num_events = num_events
+        _finish_closing(path)
         self._file = open_lines(path)
-        if not os.fstat(self._file.fileno()).st_size:
-            self._file.write(_with_crc({"format": _FORMAT, "version": _VERSION}))
+        if os.fstat(self._file.fileno()).st_size:
+            self._first = _first_of(path)
+        else:
+            self._first = num_events + 1
+            self._file.write(encode_header(self._first))
             self._file.flush()
             os.fsync(self._file.fileno())
-            _sync_directory(path.parent)  # else a loss of power may take the new file's name
-        self.num_bytes = os.fstat(self._file.fileno()).st_size
-        """Size of the file, with what is not on the disk yet."""
-        _LOG.info("journal opened: path=%s bytes=%d", path, self.num_bytes)
+            sync_directory(path.parent)  # else a loss of power may take the new file's name
+        self._closed_bytes = sum(each.num_bytes for each in closed_segments(path))
+        self._own_bytes = os.fstat(self._file.fileno()).st_size
+        _LOG.info("journal opened: path=%s bytes=%d", path, self._own_bytes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all segments, with what is not on the disk yet."""
+        return self._closed_bytes + self._own_bytes
 
     def append(self, event: Event) -> None:
         """Write ``event``. It survives a kill of this process, or a loss of power, once committed.
@@ -121,7 +91,8 @@ class Journal:
         """
         line = encode_event(event)
         self._file.write(line)
-        self.num_bytes += len(line)
+        self._own_bytes += len(line)
+        self._num_events = event.number
 
     async def commit(self) -> None:
         """Return once the disk has all events that were appended.
@@ -141,141 +112,193 @@ class Journal:
         self._file.flush()
         os.fdatasync(self._file.fileno())
 
+    @property
+    def is_long(self) -> bool:
+        """Whether the segment has as many events as it should."""
+        return self._num_events - self._first + 1 >= self._segment_events
+
+    def begin_segment(self) -> Path:
+        """Close the segment and begin the next; return the closed one. All events are committed.
+
+        The journal is whole at every moment of this: first the segment gets its second name, then
+        the next one takes its first name.
+
+        Raises:
+            OSError: The disk is full, or broken.
+        """
+        closed = JournalSegment.place(self._path, self._first, self._num_events)
+        closed.parent.mkdir(mode=0o700, exist_ok=True)
+        following = self._path.with_name(f"{self._path.name}.next")
+        following.unlink(missing_ok=True)
+        with contextlib.ExitStack() as on_error:
+            file = on_error.enter_context(open_lines(following))
+            file.write(encode_header(self._num_events + 1))
+            file.flush()
+            os.fsync(file.fileno())
+            os.link(self._path, closed)
+            sync_directory(closed.parent)
+            following.replace(self._path)
+            on_error.pop_all()
+        self._file.close()
+        self._file, self._first = file, self._num_events + 1
+        sync_directory(self._path.parent)
+        self._closed_bytes += self._own_bytes
+        self._own_bytes = os.fstat(file.fileno()).st_size
+        _LOG.info("journal segment closed: path=%s events=%d", closed, self._num_events)
+        return closed
+
     def close(self) -> None:
         """Write what is left, and close the file."""
         self._file.close()
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _finish_closing(path: Path) -> None:
+    """Undo what a crash has left of ``begin_segment``: the segment is still the one in use."""
+    path.with_name(f"{path.name}.next").unlink(missing_ok=True)
+    for segment in closed_segments(path):
+        if path.exists() and segment.path.samefile(path):
+            segment.path.unlink()
+
+
+def _first_of(path: Path) -> int:
+    return LineReader.of(read_lines(path)[0]).first
 
 
 class JournalRecord(NamedTuple):
     """A line of the journal that holds an event.
 
     Attributes:
+        path: Its segment.
         line: Its number in the file, from 1.
-        end: Where it ends, bytes from the file's begin.
-        text: Its bytes, without the newline.
+        num_bytes: Its length, newline included.
         event: The event.
     """
 
+    path: Path
     line: int
-    end: int
-    text: bytes
+    num_bytes: int
     event: Event
 
-    @property
-    def json(self) -> bytes:
-        """The event as a line of JSON without the checksum."""
-        return self.text[:-_CRC_LENGTH] + b"}\n"
 
+def read_journal(path: Path, after: int = 0) -> Iterator[Event]:
+    """Yield the events of the journal whose newest segment is ``path``.
 
-def read_journal(path: Path) -> Iterator[Event]:
-    """Yield the events in ``path``. An incomplete last line is dropped.
+    An incomplete last line is dropped.
+
+    Args:
+        path: The segment in use.
+        after: Events up to this number are not needed, and need not be there.
 
     Raises:
-        JournalError: A complete line is damaged, or of another version.
+        JournalError: A complete line is damaged, or of another version; or events are missing.
+        OSError: A file can't be read.
     """
-    return (record.event for record in read_records(path))
+    return (record.event for record in read_records(path, after))
 
 
-def read_records(path: Path) -> Iterator[JournalRecord]:
-    """Yield the records in ``path``. An incomplete last line is dropped.
+def read_records(path: Path, after: int = 0) -> Iterator[JournalRecord]:
+    """Yield the records of the journal whose newest segment is ``path``; see ``read_journal``.
 
     Raises:
         DamagedLineError: A complete line is damaged, of another version, or follows a gap.
+        OSError: A file can't be read.
     """
-    end = num_events = 0
-    for number, line in enumerate(read_lines(path), start=1):
-        end += len(line) + 1
+    num_events = after
+    for segment in segments_of(path):
+        if segment.last is not None and segment.last <= after:
+            continue
+        for record in _read_segment(segment, num_events):
+            if record.event.number > after:
+                num_events = record.event.number
+                yield record
+
+
+def _read_segment(segment: JournalSegment, num_events: int) -> Iterator[JournalRecord]:
+    """Yield the records of one segment, whose first event follows ``num_events`` or is older."""
+    path, begin, known = segment.path, 0, num_events
+    try:
+        lines = segment.lines()
+    except SegmentError as error:
+        raise DamagedLineError(f"{path}: {error}", path, 1, 0) from error
+    reader: LineReader | None = None
+    for number, line in enumerate(lines, start=1):
         try:
-            if number == 1:
-                _check_header(line)
-                continue
-            event = _decode_next(line, num_events)
-            num_events = event.number
+            if reader is None:
+                reader = LineReader.of(line)
+                _check_follows(reader.first, min(known, reader.first - 1), "its first event")
+                known, event = reader.first - 1, None
+            else:
+                event = reader.decode(line)
+                _check_follows(event.number, known, "event")
+                known = event.number
         except ValueError as error:  # ValidationError is one
-            reason = _reason(error)
+            reason = reason_of(error)
             _LOG.error("journal line is damaged: path=%s line=%d reason=%s", path, number, reason)
             text = f"{path}, line {number}: {reason}"
-            raise DamagedLineError(text, number, end - len(line) - 1) from error
-        yield JournalRecord(number, end, line, event)
+            raise DamagedLineError(text, path, number, begin) from error
+        begin += len(line) + 1
+        if event is not None:
+            yield JournalRecord(path, number, len(line) + 1, event)
 
 
-def _decode_next(line: bytes, num_events: int) -> Event:
-    """Return the event in a line that follows ``num_events`` events.
+def _check_follows(number: int, known: int, what: str) -> None:
+    """Check that no event is missing.
 
     Raises:
-        ValueError: The line is damaged, or of another version, or events are missing before it.
+        ValueError: Some are.
     """
-    event = decode_event(line)
-    if event.number != num_events + 1:
-        raise ValueError(f"event {event.number} follows event {num_events}: some are missing")
-    return event
+    if number != known + 1:
+        raise ValueError(f"{what} {number} follows event {known}: some are missing")
 
 
 class CutOff(NamedTuple):
-    """What was cut off a journal: from which line on, how many bytes, and where they are now."""
+    """What was cut off a journal: from where on, how many bytes, and where they are now."""
 
+    path: Path
     line: int
     num_bytes: int
     kept: Path
 
 
-def cut_journal(path: Path) -> CutOff | None:
-    """Cut off the first damaged line and all after it, into a file beside the journal.
+def cut_journal(path: Path, after: int = 0) -> CutOff | None:
+    """Cut off the first damaged line and all after it, into files beside the journal.
 
-    Hold the lock of the run. None if every line is whole.
+    Hold the lock of the run. None if every line after event ``after`` is whole.
 
     Raises:
         OSError: A file can't be read or written. The journal is then as it was.
     """
     try:
-        for _ in read_records(path):
+        for _ in read_records(path, after):
             pass
     except DamagedLineError as damaged:
-        whole = path.read_bytes()
-        kept = path.with_name(f"{path.name}.from-line-{damaged.line}")
-        with kept.open("xb") as file:
-            kept.chmod(0o600)
-            file.write(whole[damaged.begin :])
-            file.flush()
-            os.fsync(file.fileno())
-        with path.open("r+b") as file:
-            file.truncate(damaged.begin)
-            os.fsync(file.fileno())
-        _sync_directory(path.parent)
-        _LOG.warning("journal cut off: path=%s line=%d kept=%s", path, damaged.line, kept)
-        return CutOff(damaged.line, len(whole) - damaged.begin, kept)
+        return _cut_at(path, damaged)
     return None
 
 
-def _check_header(line: bytes) -> None:
-    """Check that a journal's first line is that of this version.
-
-    Raises:
-        ValueError: It is not. The text says what to do.
-    """
-    fields = _LINE.validate_json(line)
-    if fields.get("format") != _FORMAT:
-        raise ValueError("this is no journal of a controller: it does not begin with its format")
-    if fields.get("version") != _VERSION:
-        raise ValueError(
-            f"the journal has format version {fields.get('version')}, and this controller reads"
-            f" version {_VERSION}: use the version of Unicron that wrote it"
-        )
-    _checked(line)
-
-
-def _reason(error: ValueError) -> str:
-    """Return the reason in one line."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]
+def _cut_at(path: Path, damaged: DamagedLineError) -> CutOff:
+    segments = segments_of(path)
+    place = next(n for n, each in enumerate(segments) if each.path == damaged.path)
+    hurt, later = segments[place], segments[place + 1 :]
+    whole = hurt.content()
+    kept = path.with_name(f"{path.name}.from-line-{damaged.line}")
+    with kept.open("xb") as file:
+        kept.chmod(0o600)
+        file.write(whole[damaged.begin :])
+        for segment in later:
+            file.write(segment.content())
+        file.flush()
+        os.fsync(file.fileno())
+    remains = path.with_name(f"{path.name}.next")
+    with remains.open("wb") as file:
+        remains.chmod(0o600)
+        file.write(whole[: damaged.begin])
+        file.flush()
+        os.fsync(file.fileno())
+    for segment in (hurt, *later):
+        if segment.path != path:
+            segment.path.unlink()
+    remains.replace(path)
+    sync_directory(path.parent)
+    _LOG.warning("journal cut off: path=%s line=%d kept=%s", hurt.path, damaged.line, kept)
+    return CutOff(hurt.path, damaged.line, kept.stat().st_size, kept)

@@ -5,6 +5,7 @@ has written the whole line. A line is complete when its newline is there.
 """
 
 import logging
+import os
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -37,3 +38,16 @@ def read_lines(path: Path) -> list[bytes]:
     """
     *lines, _torn = path.read_bytes().split(b"\n")
     return lines
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the disk keep the names of the files in a directory.
+
+    Raises:
+        OSError: It can't.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -43,21 +43,26 @@ class ReplayedRun:
     ended: Mapping[TaskId, Generation] = field(default_factory=dict)
 
 
-def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
-    """Replay ``events`` through a new ``machine``; return the facts that are not in its state.
+def replay(
+    machine: Machine, events: Iterable[Event], before: ReplayedRun | None = None
+) -> ReplayedRun:
+    """Replay ``events`` through ``machine``; return the facts that are not in its state.
 
     A controller's journal also has its nodes, tasks and policy: its machine begins empty.
+
+    Args:
+        machine: A new one, or one that has handled all events before these.
+        events: Those that follow.
+        before: The facts of the events before.
 
     Raises:
         JournalError: The events do not begin with the start of a controller, or events are missing.
             The text says which.
     """
     begin_s = time.perf_counter()
-    started: ControllerStarted | None = None
-    num_events, at = 0, 0.0
-    timers: dict[Timer, float] = {}
-    last_seqs: dict[NodeId, int] = {}
-    ended: dict[TaskId, Generation] = {}
+    before = before or ReplayedRun()
+    started, num_events, at = before.started, before.num_events, before.at
+    timers, last_seqs, ended = dict(before.timers), dict(before.last_seqs), dict(before.ended)
     for event in events:
         if event.number != num_events + 1:
             raise JournalError(f"the journal has a gap: event {event.number} follows {num_events}")
@@ -79,6 +84,6 @@ def replay(machine: Machine, events: Iterable[Event]) -> ReplayedRun:
             elif isinstance(instruction, DropRendezvous):
                 newest = ended.get(instruction.task, Generation(-1))
                 ended[instruction.task] = max(newest, instruction.generation)
-    took_s = time.perf_counter() - begin_s
-    _LOG.info("journal replayed: events=%d duration_s=%.3f at_s=%.3f", num_events, took_s, at)
+    took_s, num = time.perf_counter() - begin_s, num_events - before.num_events
+    _LOG.info("journal replayed: events=%d duration_s=%.3f at_s=%.3f", num, took_s, at)
     return ReplayedRun(started, num_events, at, timers, last_seqs, ended)

@@ -12,8 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from controller.core.cluster_spec import ClusterSpec
 from controller.core.machine import Machine
-from controller.store.journal import JournalError, read_journal
-from controller.store.replay import ReplayedRun, replay
+from controller.store.journal import JournalError
+from controller.store.replay import ReplayedRun
+from controller.store.segments import segments_directory
+from controller.store.snapshots import restore
 
 JOURNAL_NAME: Final = "journal.jsonl"
 _SPEC: Final = TypeAdapter(ClusterSpec)
@@ -25,6 +27,8 @@ class RunError(Exception):
 
 def set_run_aside(directory: Path) -> Path | None:
     """Rename the journal of a run that is over, so that the next controller begins a new run.
+
+    Its closed segments keep with it.
 
     Returns:
         The new path; None if there is no journal.
@@ -39,7 +43,26 @@ def set_run_aside(directory: Path) -> Path | None:
     aside = next(
         each for number in numbers if not (each := path.with_suffix(f".{number}.jsonl")).exists()
     )
+    # The journal last: while it is there, the run is not set aside.
+    if (closed := segments_directory(path)).is_dir():
+        closed.rename(segments_directory(aside))
     return path.rename(aside)
+
+
+def undo_setting_aside(directory: Path) -> None:
+    """Undo ``set_run_aside`` if it was interrupted: the journal is whole again. Hold the lock.
+
+    Raises:
+        OSError: It can't be undone.
+    """
+    path = directory / JOURNAL_NAME
+    closed = segments_directory(path)
+    if not path.exists() or closed.exists():
+        return
+    for orphan in directory.glob(f"{path.stem}.*.d"):
+        if not orphan.with_name(f"{orphan.stem}.jsonl").exists():
+            orphan.rename(closed)
+            return
 
 
 def encode_spec(spec: ClusterSpec) -> bytes:
@@ -74,8 +97,7 @@ def read_run(directory: Path) -> tuple[Machine, ReplayedRun]:
             f"{directory}: not a directory; name the directory of a controller's journal"
         )
     try:
-        machine = Machine()
-        replayed = replay(machine, read_journal(directory / JOURNAL_NAME))
+        machine, replayed = restore(directory / JOURNAL_NAME)
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name
         raise RunError(f"{directory}: no run is saved there: it has no {missing}") from error

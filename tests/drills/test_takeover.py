@@ -25,6 +25,7 @@ from profiles.throughput import ThroughputPoint, ThroughputTable
 from tests.fakes.demo_runs import events_of
 from tests.fakes.lone_controller import REMIT, Remit
 from tests.fakes.node import until
+from tests.fakes.saved_runs import readable_events
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
 
@@ -84,7 +85,7 @@ class Run:
 
     def observed(self, kind: str) -> list[Any]:
         """Return the observations of one kind in the journal, which outlives a controller."""
-        events = events_of(self._directory / "journal.jsonl")[1:]
+        events = readable_events(self._directory)
         observations = [e["body"]["observation"] for e in events if e["type"] == "Observed"]
         return [one for one in observations if one["kind"] == kind]
 

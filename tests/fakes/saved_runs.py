@@ -1,16 +1,25 @@
 """A run of a modelled cluster, saved as a controller saves one."""
 
+import json
 import zlib
 from pathlib import Path
+from typing import Any
 
-from controller.store.journal import Journal
+from controller.store.journal import Journal, read_journal
+from controller.store.journal_lines import encode_readable
 from tests.fakes.world import World
 
 
 def with_crc(line: bytes) -> bytes:
-    """Return a line of JSON with its checksum, as if a controller had written it."""
+    """Return a line of a journal with its checksum, as if a controller had written it."""
     text = line[:-1]
-    return text + b',"crc":"%08x"}' % zlib.crc32(text) if line.endswith(b"}") else line
+    return text + b',"%08x"]' % zlib.crc32(text) if line.endswith(b"]") else line
+
+
+def readable_events(directory: Path) -> list[Any]:
+    """Return the events of a run's journal as scripts see them."""
+    events = read_journal(directory / "journal.jsonl")
+    return [json.loads(encode_readable(event)) for event in events]
 
 
 def write_journal(world: World, path: Path) -> Path:

@@ -16,7 +16,7 @@ def obstacle(turn: Turn, task: TaskState, target: Target) -> str:
     # A fleet that starts asks after every node that attaches. So the worker that was missing last
     # is looked at first.
     known = task.assignment.obstacle
-    if known is None or known.target is not target or not _stands(turn, known):
+    if known is None or known.target != target or not _stands(turn, known):
         known = _find(turn, task, target)
         task.assignment.note_obstacle(known)
     if known is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from controller.core.rules.evidence import Evidence
 from controller.core.state.phases import INCIDENT_CHANGES, IncidentState, advance
@@ -9,6 +10,9 @@ from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.regroup import StateSource
 from profiles.faults.status import Status
+
+_MOST_KEPT: Final = 200
+"""Decisions need the newest few; people look at older ones in the history beside the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ class Incident:
 
 @dataclass(slots=True)
 class IncidentLog:
-    """All incidents of the run, oldest first."""
+    """Incidents of the run, oldest first: the open ones, and the newest of the others."""
 
     all: list[Incident] = field(default_factory=list)
     num_named: int = 0
@@ -191,8 +195,17 @@ class IncidentLog:
         return f"I-{self.num_named}"
 
     def keep(self, incident: Incident) -> None:
-        """Keep a new incident."""
+        """Keep a new incident; the oldest that is cured is forgotten if there are too many."""
         self.all.append(incident)
+        if len(self.all) > _MOST_KEPT:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        for place, incident in enumerate(self.all):
+            if not incident.is_open:
+                del self.all[place]
+                self.num_over -= place < self.num_over
+                return
 
     def absorb(self, incident: Incident, other: Incident) -> None:
         """The other incident turns out to be a part of this one."""

@@ -97,6 +97,10 @@ class MeasuredRun:
         is_named = (status.task, status.generation) == (self.task, self.generation)
         return is_named and worker is not None and worker.node == node
 
+    def measure(self, size: MeasuredSize) -> None:
+        """This size is what its ranks measure."""
+        self.size = size
+
     def lose(self, number: int) -> None:
         """A rank has no process any more."""
         self.living.pop(number, None)
@@ -166,6 +170,12 @@ class Measurement:
     def end(self, reason: str) -> None:
         """Begin no further size; the first reason counts. Nothing ends if it is empty."""
         self.ended = self.ended or reason
+
+    def rejoin_run(self) -> None:
+        """The measurement was read from a file: its run measures one of its sizes."""
+        if self.run is not None:
+            size = next(each for each in self.sizes if each.layout == self.run.size.layout)
+            self.run.measure(size)
 
     def begin_run(self, run: MeasuredRun | None) -> None:
         """These ranks measure now; None: the run is over."""

@@ -67,6 +67,10 @@ class Contact:
         self.index.move(self.node, before, condition)
         self.note = note
 
+    def join_index(self, index: NodeIndex) -> None:
+        """The node was read from a file: this index has what it is."""
+        self.index = index
+
     def gain(self, at: float) -> None:
         """The node is in contact from now on."""
         self._change(NodeCondition.HEALTHY)
@@ -269,10 +273,14 @@ class NodeMembership:
     """Whether the node belongs to the cluster."""
 
     node: NodeId
-    index: NodeIndex = field(repr=False)
+    index: NodeIndex = field(default_factory=NodeIndex, repr=False)
     """The cluster's."""
     is_leaving: bool = False
     """It was removed, and still has processes of tasks. A plan gives it no workers any more."""
+
+    def join_index(self, index: NodeIndex) -> None:
+        """The node was read from a file: this index has what it is."""
+        self.index = index
 
     def begin_leaving(self) -> None:
         """The node was removed."""
@@ -374,6 +382,11 @@ class NodeState:
         """Whether a plan may give its workers to tasks."""
         is_wanted = not self.service.isolated and not self.membership.is_leaving
         return self.contact.condition is NodeCondition.HEALTHY and is_wanted
+
+    def join_index(self, index: NodeIndex) -> None:
+        """The node was read from a file: it belongs to this cluster."""
+        self.contact.join_index(index)
+        self.membership.join_index(index)
 
     def change_spec(self, spec: NodeSpec) -> None:
         """Operators describe the node in another way."""

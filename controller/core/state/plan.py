@@ -9,6 +9,8 @@ from controller.core.state.phases import PLAN_CHANGES, PlanState, advance
 from controller.core.state.task_records import Target
 from nodeagent.protocol.ids import NodeId, TaskId
 
+_MOST_KEPT: Final = 100
+"""The history beside the journal has older ones."""
 _OPEN: Final = frozenset({PlanState.PENDING, PlanState.APPROVED})
 
 
@@ -67,7 +69,7 @@ class Plan:
 
 @dataclass(slots=True)
 class PlanLog:
-    """All plans of the run, oldest first."""
+    """Plans of the run, oldest first: the open one, and the newest of the others."""
 
     all: list[Plan] = field(default_factory=list)
     num_named: int = 0
@@ -87,6 +89,9 @@ class PlanLog:
         if revised is None:
             self.num_named += 1
             self.all.append(plan)
+            if len(self.all) > _MOST_KEPT and self.num_over:
+                del self.all[0]
+                self.num_over -= 1
         else:
             self.all[self.all.index(revised)] = plan
 

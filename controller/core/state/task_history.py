@@ -22,6 +22,9 @@ from profiles.layout import Layout
 _NOT_IN_PROCESS: Final = "command task: its program is restarted"
 """What stands among the settings of a task that do not recover in process."""
 
+_MOST_LOSSES: Final = 5000
+"""More iterations than are run again after a fault, as checkpoints are saved more often."""
+
 _SMOOTHING: Final = 0.3
 """Weight of the newest iteration in the moving averages."""
 
@@ -72,6 +75,7 @@ class RunProgress:
     iteration: int = 0
     """Newest iteration that is committed."""
     losses: dict[int, float] = field(default_factory=dict)
+    """Of the newest iterations: one that is run again has to give the same."""
     state_iteration: int = 0
     """Iteration whose state the ranks have; behind ``iteration`` while iterations are run again."""
     num_rerun_iterations: int = 0
@@ -108,6 +112,8 @@ class RunProgress:
         self.iteration = iteration
         if loss is not None:
             self.losses[iteration] = loss
+            if len(self.losses) > _MOST_LOSSES:
+                del self.losses[next(iter(self.losses))]
 
     def note_vote(self, iteration: int) -> bool:
         """An iteration is committed by its vote; return whether nobody had reported it."""

@@ -8,15 +8,20 @@ import pytest
 from typing_extensions import override
 
 from controller.clock import SystemClock
+from controller.core.events import PlanRequested
 from controller.core.rules.policy import Policy
 from controller.fleet.address import NodeAddress, SshTarget
 from controller.ports import DrillGround, Publisher
+from controller.server.compactor import Retention
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
 from controller.store.journal import JournalError
 from controller.store.run_lock import RunLockedError
+from controller.store.segments import closed_segments, segments_directory
+from controller.store.snapshots import snapshots_of
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall
+from tests.fakes.node import until
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 
@@ -121,3 +126,68 @@ async def test_the_next_controller_knows_the_rendezvous_calls_of_the_former(tmp_
     third = controller()
     assert not list(kept.iterdir())
     await live(third)
+
+
+# --- segments and snapshots ------------------------------------------------------------------
+
+
+async def request_plans(controller: Controller, journal: Path, num: int) -> None:
+    """Have the core handle so many events, and end once its segments are compacted."""
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(controller.run(Nobody(), Nobody()))
+        for number in range(num):
+            controller.post(PlanRequested(f"r{number}", "op"))
+            await asyncio.sleep(0)
+        await until(
+            lambda: controller.num_events > num and is_compacted(journal), "it is compacted", 60
+        )
+        serving.cancel()
+
+
+def is_compacted(journal: Path) -> bool:
+    closed = closed_segments(journal)
+    return all(each.is_compressed for each in closed) and bool(snapshots_of(journal))
+
+
+async def test_segments_are_compacted_and_the_next_controller_begins_with_the_snapshot(
+    tmp_path: Path,
+) -> None:
+    config = ControllerConfig(
+        [address(N1)], [], {}, Policy(), retention=Retention(segment_events=10)
+    )
+    journal, clock = tmp_path / "journal.jsonl", SystemClock()
+    first = Controller(config, journal, clock, lambda _node, _text: None)
+    await request_plans(first, journal, 35)
+    newest = snapshots_of(journal)[0].number
+    assert newest >= 10
+    for segment in closed_segments(journal):
+        segment.path.unlink()
+    second = Controller(config, journal, clock, lambda _node, _text: None)
+    try:
+        assert second.view().term == 2
+        assert second.num_events == first.num_events + 1
+        assert second.state.nodes.keys() == first.state.nodes.keys()
+    finally:
+        second.close()
+
+
+async def test_a_compaction_that_fails_is_told_and_costs_nothing_else(tmp_path: Path) -> None:
+    config = ControllerConfig(
+        [address(N1)], [], {}, Policy(), retention=Retention(segment_events=10)
+    )
+    notes: list[tuple[str, str]] = []
+    journal = tmp_path / "journal.jsonl"
+    controller = Controller(config, journal, SystemClock(), lambda *note: notes.append(note))
+    damaged = segments_directory(journal) / "000000000001-000000000003.jsonl"
+    damaged.parent.mkdir()
+    damaged.write_bytes(b"?\n")
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(controller.run(Nobody(), Nobody()))
+        for number in range(15):
+            controller.post(PlanRequested(f"r{number}", "op"))
+        await until(lambda: any(source == "journal" for source, _ in notes), "it is told", 60)
+        assert controller.num_events > 15
+        serving.cancel()
+    [text] = [text for source, text in notes if source == "journal"]
+    assert text.startswith("can't be compacted, and grows meanwhile: ")
+    assert f"{damaged}, line 1" in text

@@ -24,6 +24,7 @@ from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from nodeagent.protocol.ids import NodeId
 from tests.fakes.log_lines import log_entries
+from tests.fakes.saved_runs import readable_events
 
 N1 = NodeId("n1")
 LIMIT_S = 20.0
@@ -78,11 +79,6 @@ async def asked(directory: Path, command: wire.Command) -> wire.Reply:
     return await asyncio.to_thread(ask, directory / "api.sock", command)
 
 
-def journal(directory: Path) -> list[dict[str, object]]:
-    _header, *lines = (directory / "journal.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 async def test_a_server_shows_its_cluster_and_leaves_only_files(tmp_path: Path) -> None:
     def first_view() -> str:
         with connect(tmp_path / "api.sock") as connection:
@@ -95,7 +91,7 @@ async def test_a_server_shows_its_cluster_and_leaves_only_files(tmp_path: Path) 
         assert [node.node for node in server.view().nodes] == ["n1"]
     assert not (tmp_path / "api.sock").exists()
     assert not server.is_ready.is_set()
-    assert journal(tmp_path)[0]["type"] == "ControllerStarted"
+    assert readable_events(tmp_path)[0]["type"] == "ControllerStarted"
     assert (tmp_path / "events.jsonl").exists()
 
 
@@ -106,7 +102,7 @@ async def test_without_hooks_drills_and_shutdown_are_refused(tmp_path: Path) -> 
         end = await asked(tmp_path, wire.Shutdown(request_id="2", actor="a"))
     assert (drill.code, end.code) == ("unsupported", "unsupported")
     assert not server.is_closing
-    assert "DrillRequested" not in {event["type"] for event in journal(tmp_path)}
+    assert "DrillRequested" not in {event["type"] for event in readable_events(tmp_path)}
 
 
 async def test_a_drill_without_a_drill_ground_is_announced(tmp_path: Path) -> None:
@@ -154,13 +150,13 @@ async def test_a_replaced_controller_is_followed_by_one_that_takes_over(tmp_path
     async with running(server):
         server.post(PlanRequested("1", "a"))
         server.replace_controller(pause_s=0.0)
-        while [event["type"] for event in journal(tmp_path)].count("ControllerStarted") < 2:
+        while [event["type"] for event in readable_events(tmp_path)].count("ControllerStarted") < 2:
             await server.next_change()
         await server.is_ready.wait()
         assert (await asked(tmp_path, wire.RequestPlan(request_id="2", actor="a"))).code
     terms = [
-        event["body"]["term"]  # type: ignore[index] # a JSON object
-        for event in journal(tmp_path)
+        event["body"]["term"]
+        for event in readable_events(tmp_path)
         if event["type"] == "ControllerStarted"
     ]
     assert terms == [1, 2]
@@ -171,7 +167,7 @@ async def test_a_later_server_takes_over_from_the_journal(tmp_path: Path) -> Non
         pass
     server = new_server(tmp_path)
     async with running(server):
-        while [event["type"] for event in journal(tmp_path)].count("ControllerStarted") < 2:
+        while [event["type"] for event in readable_events(tmp_path)].count("ControllerStarted") < 2:
             await server.next_change()
 
 

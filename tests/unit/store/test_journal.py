@@ -1,5 +1,6 @@
 """The journal: what is written comes back equal, and damage is found and named."""
 
+import json
 import stat
 from dataclasses import fields
 from pathlib import Path
@@ -65,12 +66,11 @@ from controller.core.timers import (
     StopOverdue,
     Timer,
 )
-from controller.store.journal import (
-    Journal,
-    JournalError,
-    decode_event,
+from controller.store.journal import Journal, JournalError, read_journal
+from controller.store.journal_lines import (
+    LineReader,
     encode_event,
-    read_journal,
+    encode_header,
 )
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
@@ -205,6 +205,9 @@ BODIES: list[EventBody] = [
 ]
 
 
+READER = LineReader.of(encode_header(1))
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.jsonl"
@@ -238,7 +241,7 @@ def test_an_event_comes_back_equal_from_one_line(body: EventBody) -> None:
     line = encode_event(event)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    again = decode_event(line)
+    again = READER.decode(line)
     assert again == event
     for field in fields(body):
         assert type(getattr(again.body, field.name)) is type(getattr(body, field.name))
@@ -248,7 +251,7 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
     commit = IterationCommitted(
         **WHO, iteration=5, loss=float("nan"), duration_s=1.0, num_tokens=1, grad_norm=float("nan")
     )
-    again = decode_event(encode_event(Event(1, 0.0, Observed(N1, 1, 0.0, commit))))
+    again = READER.decode(encode_event(Event(1, 0.0, Observed(N1, 1, 0.0, commit))))
     assert isinstance(again.body, Observed)
     assert isinstance(again.body.observation, IterationCommitted)
     assert again.body.observation.loss != again.body.observation.loss
@@ -270,7 +273,7 @@ def test_whatever_an_agent_observes_comes_back_equal(
     observation: AnyObservation, seq: int, at: float
 ) -> None:
     event = Event(seq, at, Observed(N1, seq, at, observation))
-    assert repr(decode_event(encode_event(event))) == repr(event)  # NaN is not equal to itself
+    assert repr(READER.decode(encode_event(event))) == repr(event)  # NaN is not equal to itself
 
 
 def test_a_journal_is_private(path: Path) -> None:
@@ -336,9 +339,9 @@ def test_a_changed_digit_is_found(path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        ('{"format":"unicron-journal","version":4}', "the journal has format version 4, and this"),
+        ('{"format":"unicron-journal","version":3}', "the journal has format version 3, and this"),
         ('{"n":1,"at":0.0,"type":"PlanRequested","body":{}}', "this is no journal of a controller"),
-        ('{"format":"unicron-journal","version":3}', "the checksum is wrong"),
+        ('{"format":"unicron-journal","version":4}', "the checksum is wrong"),
         ("", "Invalid JSON"),
     ],
 )
@@ -359,18 +362,31 @@ def test_a_journal_that_is_written_on_loses_only_its_torn_line(path: Path) -> No
     assert list(read_journal(path)) == [first, second]
 
 
+def row(*values: object) -> bytes:
+    """Return a line with these fields."""
+    text: str = json.dumps(values, separators=(",", ":"))
+    return text.encode()
+
+
+PLACES = {name: place for place, (name, _) in enumerate(READER.events)}
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (b'{"n":2,"at":1.0,"ty', "Invalid JSON"),
+        (b"[2,1.0,7", "Invalid JSON"),
         (b"", "Invalid JSON"),
         (b"\xff\xfe", "Invalid JSON"),
-        (b"[1,2]", "object"),
-        (b'{"n":2,"body":{}}', "no at, type"),
-        (b'{"n":2,"at":1.0,"type":"NodeExploded","body":{}}', "unknown event 'NodeExploded'"),
-        (b'{"n":2,"at":1.0,"type":"ContactLost","body":{"node":"n1"}}', "last_message_at"),
-        (b'{"n":"two","at":1.0,"type":"PlanRequested","body":{}}', "integer"),
-        (b'{"n":2,"at":1.0,"type":"PlanRequested","body":null}', "dictionary"),
+        (b'{"n":2}', "array"),
+        (row(2, 1.0), "an event has a number, a time and a type"),
+        (row(2, 1.0, 99, "n1"), "unknown event 99"),
+        (row(2, 1.0, "ContactLost", "n1"), "unknown event 'ContactLost'"),
+        (row(2, 1.0, PLACES["ContactLost"], "n1"), "last_message_at"),
+        (row("two", 1.0, PLACES["PlanRequested"], "r", "op"), "integer"),
+        (row(2, 1.0, PLACES["PlanRequested"], None, "op"), "string"),
+        (row(2, 1.0, PLACES["Observed"], "n1", 1, 1.0, [99]), "unknown observation 99"),
+        (row(2, 1.0, PLACES["Observed"], "n1", 1, 1.0, []), "unknown observation None"),
+        (row(2, 1.0, PLACES["Observed"], "n1", 1, 1.0, "x"), "observation"),
     ],
 )
 def test_a_damaged_line_is_named_with_its_file_and_number(

@@ -1,5 +1,6 @@
 """``unicron journal``: whole and damaged journals, beside a living controller, and in JSON."""
 
+import itertools
 import json
 import stat
 from pathlib import Path
@@ -7,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from controller.store.journal import read_journal
+from controller.store.compaction import compact
+from controller.store.journal import Journal, read_journal
 from controller.store.run_lock import RunLock
+from controller.store.segments import closed_segments, compressed
+from controller.store.snapshots import snapshots_of
 from tests.fakes.clusters import demo_machine
 from tests.fakes.saved_runs import save_run
 from tests.fakes.world import World
@@ -33,7 +37,7 @@ def damage(run: Path, line: int) -> int:
     """Change a digit of a line; return how many bytes there are from that line on."""
     path = run / "journal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[line - 1] = lines[line - 1].replace(b'"at":', b'"at":1', 1)
+    lines[line - 1] = lines[line - 1].replace(b",", b",1", 1)
     path.write_bytes(b"".join(lines))
     return sum(map(len, lines[line - 1 :]))
 
@@ -51,7 +55,8 @@ def test_a_whole_journal_is_counted(run: Path, capsys: pytest.CaptureFixture[str
     assert main(["journal", "stats", str(run), "--json"]) == 0
     stats = json.loads(capsys.readouterr().out)
     assert sum(row["events"] for row in stats["types"]) == len(events)
-    assert sum(row["bytes"] for row in stats["types"]) == found["bytes"]
+    header = (run / "journal.jsonl").read_bytes().index(b"\n") + 1
+    assert sum(row["bytes"] for row in stats["types"]) == found["bytes"] - header
     assert main(["journal", "stats", str(run)]) == 0
     assert "Observed" in capsys.readouterr().out
     lock.close()
@@ -122,3 +127,100 @@ def test_a_wrong_place_is_one_line(
         directory = run / place
         expected = f"{directory}: there is no journal.jsonl; name the directory of a run"
         assert text == f"unicron journal {action}: {expected}\n"
+
+
+# --- segments and snapshots ------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(run: Path) -> Path:
+    """The same run in segments of ten events."""
+    path = run / "journal.jsonl"
+    events = list(read_journal(path))
+    path.unlink()
+    journal = Journal(path, segment_events=10)
+    for event in events:
+        journal.append(event)
+        if journal.is_long:
+            journal.commit_at_once()
+            journal.begin_segment()
+    journal.close()
+    return run
+
+
+@pytest.fixture
+def segments(plain: Path) -> Path:
+    """The segments compacted, and the first one deleted."""
+    path = plain / "journal.jsonl"
+    compact(path, keep_bytes=10**9, keep_s=1e9, now_s=0.0)
+    closed_segments(path)[0].path.unlink()
+    return plain
+
+
+def test_a_journal_in_segments_is_checked_with_its_snapshots(
+    segments: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    num = len(closed_segments(segments / "journal.jsonl"))
+    assert main(["journal", "verify", str(segments), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["deleted"], found["segments"]) == (10, num + 1)
+    assert found["snapshots"] == [{"events": 10 * (num + 1), "error": None}]
+    assert main(["journal", "verify", str(segments)]) == 0
+    told = capsys.readouterr().out
+    assert f"in {num + 1} segment(s)" in told
+    assert "1 snapshot(s)" in told
+    assert "events 1 to 10 were deleted: they were too old" in told
+    assert main(["journal", "export", str(segments)]) == 0
+    exported = [json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()]
+    assert exported == list(range(11, found["events"] + 1))
+
+
+def test_a_damaged_snapshot_is_told_and_is_no_damage_of_the_journal(
+    run: Path, segments: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [snapshot] = snapshots_of(segments / "journal.jsonl")
+    whole = snapshot.path.read_bytes()
+    snapshot.path.write_bytes(whole[:100])
+    assert main(["journal", "verify", str(segments)]) == 0
+    assert "a snapshot can't be read and is passed over: " in capsys.readouterr().out
+    snapshot.path.unlink()
+    assert main(["journal", "verify", str(segments)]) == 1
+    assert "events 1 to 10 are missing, and no snapshot has them" in capsys.readouterr().err
+
+
+def hurt_line(run: Path, line: int) -> Path:
+    """Change a digit of a line in the second closed segment; return its file."""
+    hurt = closed_segments(run / "journal.jsonl")[1]
+    content = hurt.content().splitlines(keepends=True)
+    content[line - 1] = content[line - 1].replace(b",", b",1", 1)
+    changed = b"".join(content)
+    hurt.path.write_bytes(compressed(changed) if hurt.is_compressed else changed)
+    return hurt.path
+
+
+def test_damage_in_a_closed_segment_is_cut_off_with_all_after_it(
+    plain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, hurt = plain / "journal.jsonl", hurt_line(plain, 5)
+    events = list(itertools.islice(read_journal(path), 13))
+    assert main(["journal", "repair", str(plain)]) == 1
+    assert f"{hurt}, line 5: the checksum is wrong" in capsys.readouterr().out
+    assert main(["journal", "repair", str(plain), "--yes"]) == 0
+    assert f"{hurt}: " in capsys.readouterr().out
+    assert list(read_journal(path)) == events
+    assert main(["journal", "verify", str(plain)]) == 0
+
+
+def test_damage_that_a_snapshot_makes_up_for_is_not_cut_off(
+    segments: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hurt = hurt_line(segments, 5)
+    before = hurt.read_bytes()
+    assert main(["journal", "verify", str(segments)]) == 1
+    assert f"{hurt}, line 5: the checksum is wrong" in capsys.readouterr().err
+    for words in ((), ("--yes",)):
+        assert main(["journal", "repair", str(segments), *words]) == 0
+        told = capsys.readouterr().out
+        assert "events 1 to " in told
+        assert told.endswith("nothing to repair\n")
+    assert hurt.read_bytes() == before

@@ -82,9 +82,9 @@ def test_what_is_no_saved_run_is_told_in_one_line(tmp_path: Path) -> None:
 def test_an_event_of_another_version_is_told_in_one_line(tmp_path: Path, world: World) -> None:
     save_run(world, tmp_path)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
-        journal.write(with_crc(b'{"n": 1, "at": 0, "type": "Foreseen", "body": {}}') + b"\n")
+        journal.write(with_crc(b"[1,0.0,999]") + b"\n")
     number = len(world.events) + 2
-    assert refusal(tmp_path) == f"/journal.jsonl, line {number}: unknown event 'Foreseen'"
+    assert refusal(tmp_path) == f"/journal.jsonl, line {number}: unknown event 999"
 
 
 def test_a_spec_of_another_version_is_told_in_one_line() -> None:
