@@ -59,6 +59,13 @@ def decimal_of(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
+def positive_int(text: str) -> int:
+    """Return a whole number above 0. Raises ``ArgumentTypeError`` if it is none."""
+    if not count_of(text):
+        raise ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return int(text)
+
+
 def num_workers(text: str) -> int:
     """Return a number of workers, 0 or more."""
     count = count_of(text)

@@ -76,6 +76,12 @@ def _init() -> _Parts:
     return _Parts(init_cli.add_arguments, init_cli.run)
 
 
+def _history() -> _Parts:
+    from controller.operate import history_cli
+
+    return _Parts(history_cli.add_arguments, history_cli.run)
+
+
 def _journal() -> _Parts:
     from controller.operate import journal_cli
 
@@ -194,6 +200,13 @@ _COMMANDS = (
         "A drill injects one fault into a local cluster. `list` explains every drill; `matrix` runs the"
         " drills and compares each diagnosis and recovery with the expected one.",
         _drill,
+    ),
+    _Command(
+        "history",
+        "show what a run has been through: iterations, incidents, plans, lines",
+        "Show iterations, incidents, plans or announcements of a run, also of former controllers and while"
+        " the controller runs.",
+        _history,
     ),
     _Command(
         "journal",

@@ -86,7 +86,7 @@ def project(
         tasks=[_task(task, frame.max_losses) for task in tasks],
         incidents=[incident_view(incident) for incident in state.incidents.all],
         plans=[
-            _plan(plan, waf, frame.explanations.get((plan.name, plan.revision)))
+            plan_view(plan, waf, frame.explanations.get((plan.name, plan.revision)))
             for plan in state.plans.all
         ],
         drills=list(frame.drills),
@@ -267,7 +267,10 @@ def incident_view(incident: Incident) -> IncidentView:
     )
 
 
-def _plan(plan: Plan, waf: float, explanation: Explanation | None) -> PlanView:
+def plan_view(
+    plan: Plan, waf: float | None = None, explanation: Explanation | None = None
+) -> PlanView:
+    """Return the view of one plan; ``waf`` is that of the cluster now, None if nobody asks."""
     return PlanView(
         id=plan.name,
         revision=plan.revision,
@@ -279,7 +282,7 @@ def _plan(plan: Plan, waf: float, explanation: Explanation | None) -> PlanView:
         approved_by=plan.approved_by,
         decided_at=plan.decided_at,
         waf_before=plan.waf_before,
-        waf_now=waf,
+        waf_now=plan.waf_before if waf is None else waf,
         waf_after=plan.waf_after,
         assignments={name: change.workers_after for name, change in plan.changes.items()},
         assignments_before={name: change.workers_before for name, change in plan.changes.items()},

@@ -7,6 +7,7 @@
 ``controller``         core, journal, runtime and fleet: one controller, which another may follow.
 ``runtime``            feeds events to the core and carries out its instructions.
 ``event_queue``        the events that wait for the core: faults first.
+``history_writer``     iterations, incidents, plans and announcements, for people.
 ``compactor``          has closed segments of the journal compacted.
 ``rank_launches``      the launch of each rank, from instruction and program.
 ``announcements``      publishes announcements; ``api_commands`` takes the clients' commands.

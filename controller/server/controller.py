@@ -20,8 +20,9 @@ from typing_extensions import override
 from controller.api.view_keeper import ViewKeeper
 from controller.api.views import ControllerView
 from controller.clock import SystemClock
-from controller.core.events import ControllerStarted, EventBody, NodeAttached
+from controller.core.events import ControllerStarted, Event, EventBody, NodeAttached
 from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch, Pulse
+from controller.core.instructions import Instruction
 from controller.core.machine import Machine
 from controller.core.membership.file_changes import changes
 from controller.core.rules.policy import Policy
@@ -36,9 +37,11 @@ from controller.loop_clock import LoopClock
 from controller.ports import DrillGround, Publisher
 from controller.server.compactor import Compactor
 from controller.server.controller_config import ControllerConfig
+from controller.server.history_writer import HistoryWriter
 from controller.server.precomputed_plans import PrecomputedPlans
 from controller.server.rank_launches import decode_program
 from controller.server.runtime import Runtime, RuntimeDependencies
+from controller.store.history import HistoryLine, announcements_of
 from controller.store.journal import Journal
 from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
@@ -84,7 +87,7 @@ class Controller:
             opened.callback(lock.close)
             self._holder = lock.holder
             undo_setting_aside(journal.parent)
-            machine, replayed = restore(journal) if journal.exists() else (Machine(), ReplayedRun())
+            machine, replayed, known = _restored(journal)
             started = _beginning(clock, replayed)
             self._term = started.term
             clock.continue_from(started.started_wall_s, replayed.at)
@@ -107,6 +110,12 @@ class Controller:
                 journal, config.retention, lambda text: note("journal", text)
             )
             self._runtime.segment_closed = self._compactor.wake
+            self._history = HistoryWriter(
+                journal.parent, machine.state, config.retention, self._clock.now,
+                lambda text: note("history", text),
+            )  # fmt: skip
+            self._history.add(known)
+            self._runtime.followed = self._remember
             self.precomputed_plans = PrecomputedPlans(
                 machine, self._runtime.has_news, lambda text: note("planner", text)
             )
@@ -182,6 +191,9 @@ class Controller:
         found = self.state.tasks.get(task)
         return found.spec if found else None
 
+    def _remember(self, event: Event, instructions: list[Instruction]) -> None:
+        self._history.add(announcements_of(event.number, event.at, instructions))
+
     def post(self, body: EventBody) -> None:
         """Have the core handle an event, after the events that wait."""
         self._runtime.post(body)
@@ -195,6 +207,7 @@ class Controller:
                 group.create_task(self._runtime.run(dependencies))
                 group.create_task(self._tables.run())
                 group.create_task(self._compactor.run())
+                group.create_task(self._history.run())
                 group.create_task(self.fleet.run())
                 group.create_task(self.precomputed_plans.run(publisher.state_changed))
         finally:
@@ -203,6 +216,19 @@ class Controller:
     def close(self) -> None:
         """Close the files. ``run`` does this at its end."""
         self._opened.close()
+
+
+def _restored(journal: Path) -> tuple[Machine, ReplayedRun, list[HistoryLine]]:
+    """Return what the former controllers have left, and what was announced since the snapshot."""
+    known: list[HistoryLine] = []
+
+    def remember(event: Event, instructions: list[Instruction]) -> None:
+        known.extend(announcements_of(event.number, event.at, instructions))
+
+    if not journal.exists():
+        return Machine(), ReplayedRun(), known
+    machine, replayed = restore(journal, followed=remember)
+    return machine, replayed, known
 
 
 def _addresses(state: ClusterState) -> list[NodeAddress]:

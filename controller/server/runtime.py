@@ -103,6 +103,10 @@ class Runtime:
         self._begun: list[_Handled] = []
         self.segment_closed: Callable[[], None] = lambda: None
         """Called when a segment of the journal was closed."""
+        self.followed: Callable[[Event, list[Instruction]], None] = lambda _event, _instructions: (
+            None
+        )
+        """Called with each event that is committed, and its instructions."""
         self.delays_s: deque[float] = deque(maxlen=_NUM_DELAYS)
         """From the arrival of each of the newest events to what followed from it, the commit
         included."""
@@ -179,6 +183,7 @@ class Runtime:
         """Acknowledge an event, and carry out its instructions."""
         if isinstance(event.body, Observed):
             dependencies.fleet.acknowledge(event.body.node, event.body.seq)
+        self.followed(event, instructions)
         for instruction in instructions:
             try:
                 self._carry_out(instruction, event, dependencies)

@@ -9,6 +9,7 @@
 ``run_file``          nodes, tasks and policy that the journal was written for.
 ``rendezvous_files``  the calls that filled the rendezvous tables, for the next controller.
 ``measured_tables``   the measured throughput of tasks.
+``history``           what a run has been through, for people.
 ``event_log``         every announcement, for people and for checks.
 ``line_files``        files of lines that survive a kill of their writer.
 """

@@ -8,12 +8,12 @@ not taken twice.
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from controller.core.events import ControllerStarted, Event, Observed, TimerFired
-from controller.core.instructions import DropRendezvous, SetTimer
+from controller.core.instructions import DropRendezvous, Instruction, SetTimer
 from controller.core.machine import Machine
 from controller.core.timers import Timer
 from controller.store.journal import JournalError
@@ -44,7 +44,10 @@ class ReplayedRun:
 
 
 def replay(
-    machine: Machine, events: Iterable[Event], before: ReplayedRun | None = None
+    machine: Machine,
+    events: Iterable[Event],
+    before: ReplayedRun | None = None,
+    followed: Callable[[Event, list[Instruction]], None] | None = None,
 ) -> ReplayedRun:
     """Replay ``events`` through ``machine``; return the facts that are not in its state.
 
@@ -54,6 +57,7 @@ def replay(
         machine: A new one, or one that has handled all events before these.
         events: Those that follow.
         before: The facts of the events before.
+        followed: Called with each event and its instructions.
 
     Raises:
         JournalError: The events do not begin with the start of a controller, or events are missing.
@@ -78,7 +82,10 @@ def replay(
                 last_seqs[node] = seq
             case _:
                 pass
-        for instruction in machine.handle(event):
+        instructions = machine.handle(event)
+        if followed is not None:
+            followed(event, instructions)
+        for instruction in instructions:
             if isinstance(instruction, SetTimer):
                 timers[instruction.timer] = instruction.after_s
             elif isinstance(instruction, DropRendezvous):

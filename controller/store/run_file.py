@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from controller.core.cluster_spec import ClusterSpec
 from controller.core.machine import Machine
+from controller.store.history import HISTORY_NAME
 from controller.store.journal import JournalError
 from controller.store.replay import ReplayedRun
 from controller.store.segments import segments_directory
@@ -28,7 +29,7 @@ class RunError(Exception):
 def set_run_aside(directory: Path) -> Path | None:
     """Rename the journal of a run that is over, so that the next controller begins a new run.
 
-    Its closed segments keep with it.
+    Its closed segments and its history keep with it.
 
     Returns:
         The new path; None if there is no journal.
@@ -46,6 +47,8 @@ def set_run_aside(directory: Path) -> Path | None:
     # The journal last: while it is there, the run is not set aside.
     if (closed := segments_directory(path)).is_dir():
         closed.rename(segments_directory(aside))
+    for file in directory.glob(f"{HISTORY_NAME}*"):
+        file.rename(directory / file.name.replace("history", f"history{aside.stem[7:]}", 1))
     return path.rename(aside)
 
 

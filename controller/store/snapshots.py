@@ -10,9 +10,12 @@ import json
 import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from controller.core.events import Event
+from controller.core.instructions import Instruction
 from controller.core.machine import Machine
 from controller.store.journal import JournalError, read_journal
 from controller.store.line_files import sync_directory
@@ -89,12 +92,17 @@ def read_snapshot(path: Path) -> Takeover:
         raise SnapshotError(f"{path}: {error}") from error
 
 
-def restore(journal: Path, until: int | None = None) -> tuple[Machine, ReplayedRun]:
+def restore(
+    journal: Path,
+    until: int | None = None,
+    followed: Callable[[Event, list[Instruction]], None] | None = None,
+) -> tuple[Machine, ReplayedRun]:
     """Return the machine after a run's newest event, and the facts beside its state.
 
     Args:
         journal: The journal's segment in use.
         until: Number of the event after which to stop; None for the newest.
+        followed: Called with each event that is replayed, and its instructions.
 
     Raises:
         JournalError: The journal is damaged, or its beginning is needed and was deleted.
@@ -110,21 +118,25 @@ def restore(journal: Path, until: int | None = None) -> tuple[Machine, ReplayedR
             _LOG.warning("snapshot passed over: reason=%s", error)
             failures.append(str(error))
             continue
-        return _continued(journal, saved.machine(), saved.run, until)
+        return _continued(journal, saved.machine(), saved.run, until, followed)
     try:
-        return _continued(journal, Machine(), ReplayedRun(), until)
+        return _continued(journal, Machine(), ReplayedRun(), until, followed)
     except JournalError as error:
         text = "; ".join([str(error), *failures])
         raise JournalError(text) from error
 
 
 def _continued(
-    journal: Path, machine: Machine, before: ReplayedRun, until: int | None
+    journal: Path,
+    machine: Machine,
+    before: ReplayedRun,
+    until: int | None,
+    followed: Callable[[Event, list[Instruction]], None] | None,
 ) -> tuple[Machine, ReplayedRun]:
     events = read_journal(journal, before.num_events)
     if until is not None:
         events = (event for event in events if event.number <= until)
-    return machine, replay(machine, events, before)
+    return machine, replay(machine, events, before, followed)
 
 
 def saved_state(machine: Machine, run: ReplayedRun) -> Takeover:

@@ -15,6 +15,7 @@ from controller.ports import DrillGround, Publisher
 from controller.server.compactor import Retention
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
+from controller.store.history import HISTORY_NAME, read_rows
 from controller.store.journal import JournalError
 from controller.store.run_lock import RunLockedError
 from controller.store.segments import closed_segments, segments_directory
@@ -191,3 +192,34 @@ async def test_a_compaction_that_fails_is_told_and_costs_nothing_else(tmp_path: 
     [text] = [text for source, text in notes if source == "journal"]
     assert text.startswith("can't be compacted, and grows meanwhile: ")
     assert f"{damaged}, line 1" in text
+
+
+async def test_what_a_crash_kept_from_the_history_is_written_by_the_next_controller(
+    tmp_path: Path,
+) -> None:
+    config = ControllerConfig([address(N1)], [], {}, Policy())
+    journal, clock, history = tmp_path / "journal.jsonl", SystemClock(), tmp_path / HISTORY_NAME
+    for _ in range(2):
+        await live(Controller(config, journal, clock, lambda _node, _text: None))
+    before = list(read_rows(history, "lines"))
+    assert [row["kind"] for row in before] == ["takeover"]
+    history.unlink()
+    await live(Controller(config, journal, clock, lambda _node, _text: None))
+    after = list(read_rows(history, "lines"))
+    assert after[0] == before[0]
+    assert [row["kind"] for row in after] == ["takeover", "takeover"]
+
+
+async def test_a_history_that_cannot_be_written_is_told_once_and_costs_nothing_else(
+    tmp_path: Path,
+) -> None:
+    config = ControllerConfig([address(N1)], [], {}, Policy())
+    (tmp_path / HISTORY_NAME).write_bytes(b"?" * 5000)
+    notes: list[tuple[str, str]] = []
+    controller = Controller(
+        config, tmp_path / "journal.jsonl", SystemClock(), lambda *note: notes.append(note)
+    )
+    await live(controller)
+    assert controller.num_events > 0
+    [text] = [text for source, text in notes if source == "history"]
+    assert text.startswith(f"is not written: {tmp_path / HISTORY_NAME}: ")

@@ -1,0 +1,114 @@
+"""Writes the history of a run beside its controller, and never delays it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from controller.api.projection import incident_view, plan_view
+from controller.core.state.cluster import ClusterState
+from controller.server.compactor import Retention
+from controller.store.history import HISTORY_NAME, History, HistoryError, HistoryLine, HistoryView
+
+_LOG: Final = logging.getLogger(__name__)
+_INTERVAL_S: Final = 1.0
+_PRUNE_EVERY: Final = 600
+"""Writes between two looks at what is too old."""
+_MOST_WAITING: Final = 100_000
+_DAY_S: Final = 86_400.0
+
+
+class HistoryWriter:
+    """The history of one controller's run. ``run`` serves it until cancelled.
+
+    If it can't be written, that is announced once, and nothing else depends on it.
+
+    Args:
+        directory: The run's directory.
+        state: Where incidents and plans are.
+        retention: How much is kept.
+        now: Returns the seconds since the start of the run.
+        note: Called with the reason if it can't be written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        state: ClusterState,
+        retention: Retention,
+        now: Callable[[], float],
+        note: Callable[[str], None],
+    ) -> None:
+        self._path, self._state, self._retention = directory / HISTORY_NAME, state, retention
+        self._now, self._note = now, note
+        self._waiting: list[HistoryLine] = []
+        self._written: dict[tuple[str, int], str] = {}
+        """By name and revision, the view of an incident or plan that was written last."""
+        self._history: History | None = None
+        self._has_failed = False
+        self._num_writes = 0
+
+    def add(self, lines: Iterable[HistoryLine]) -> None:
+        """Have announcements written soon."""
+        if len(self._waiting) < _MOST_WAITING:
+            self._waiting += lines
+
+    async def run(self) -> None:
+        """Serve until cancelled; at the end what waits is written."""
+        try:
+            while True:
+                await asyncio.sleep(_INTERVAL_S)
+                await self._write()
+        finally:
+            # Whatever is lost here, the next controller finds in the journal.
+            work = self._taken()
+            self._write_at_once(*work)
+            if self._history is not None:
+                self._history.close()
+
+    async def _write(self) -> None:
+        work = self._taken()
+        if any(work):
+            await asyncio.to_thread(self._write_at_once, *work)
+
+    def _taken(self) -> tuple[list[HistoryLine], list[HistoryView], list[HistoryView]]:
+        """Return what is to be written now."""
+        lines, self._waiting = self._waiting, []
+        if all(each.line.kind == "iteration" for each in lines):
+            return lines, [], []  # iterations change no incident and no plan
+        incidents = [
+            HistoryView(each.name, 0, each.detected_at, incident_view(each).model_dump_json())
+            for each in self._state.incidents.all
+        ]
+        plans = [
+            HistoryView(
+                each.name, each.revision, each.created_at, plan_view(each).model_dump_json()
+            )
+            for each in self._state.plans.all
+        ]
+        new_incidents, new_plans = self._new_of(incidents), self._new_of(plans)
+        self._written = {each[:2]: each.view for each in (*incidents, *plans)}
+        return lines, new_incidents, new_plans
+
+    def _new_of(self, views: list[HistoryView]) -> list[HistoryView]:
+        return [each for each in views if self._written.get(each[:2]) != each.view]
+
+    def _write_at_once(
+        self, lines: list[HistoryLine], incidents: list[HistoryView], plans: list[HistoryView]
+    ) -> None:
+        try:
+            if self._history is None:
+                self._history = History(self._path)
+            self._history.write(lines, incidents, plans)
+            self._num_writes += 1
+            if self._num_writes % _PRUNE_EVERY == 0:
+                keep_s, keep_mb = self._retention.keep_days * _DAY_S, self._retention.keep_mb
+                self._history.prune(self._now(), keep_s, int(keep_mb * 1e6))
+        except HistoryError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                _LOG.warning("history is not written: reason=%s", error)
+                self._note(f"is not written: {error}")
+        else:
+            self._has_failed = False
