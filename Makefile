@@ -13,7 +13,7 @@ endif
 endif
 endif
 
-.PHONY: help install dev demo takeovers scale test thorough lint prose accuracy pictures format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo takeovers scale soak test thorough lint prose accuracy pictures format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -55,6 +55,10 @@ takeovers: $(VENV)/.dev ## Kill the controller 20 times under training; 15 minut
 
 scale: $(VENV)/.dev ## A controller with 1,000 modelled nodes over SSH for MINUTES=1 (ARGS="--nodes 300")
 	@MINUTES=$(or $(MINUTES),1) $(BIN)/python -m tests.campaigns.scale $(ARGS)
+
+soak: $(VENV)/.dev ## Faults at random under training for MINUTES=20 (ARGS="--kill-every 5" kills the controller, too)
+	@.ci/install-sshd
+	@MINUTES=$(or $(MINUTES),20) $(BIN)/python -m tests.campaigns.soak $(ARGS)
 
 thorough: $(VENV)/.dev ## The tests' further combinations of layouts, faults and files; minutes
 	@.ci/install-sshd

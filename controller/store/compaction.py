@@ -3,24 +3,34 @@
     python -m controller.store.compaction JOURNAL [--keep-mb N] [--keep-days N]
 
 The controller runs this in a process of its own when it has closed a segment: replay and JSON of a
-large state take longer than its loop may stand still. It reads closed segments only, so it needs no
-lock beside the controller's. It may be killed at any moment: each file gets its name once it is
-complete, and the next one continues.
+large state take longer than its loop may stand still. It reads closed segments only, so it needs
+nothing of the controller. It survives a kill of the controller, and the next one starts another: so
+there is a lock, and they work one after the other. It may be killed at any moment: each file gets
+its name once it is complete, and the next one continues.
 
 Two snapshots are kept, and all events after the older one. Older events serve people only, who play
 a run back: they are kept up to a size and an age.
 """
 
 import argparse
+import fcntl
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from controller.store.journal import JournalError
 from controller.store.line_files import sync_directory
-from controller.store.segments import JournalSegment, SegmentError, closed_segments, compressed
+from controller.store.segments import (
+    JournalSegment,
+    SegmentError,
+    closed_segments,
+    compressed,
+    segments_directory,
+)
 from controller.store.snapshots import restore, saved_state, snapshots_of, write_snapshot
 
 _DAY_S: Final = 86_400.0
@@ -88,6 +98,16 @@ def delete_old(journal: Path, keep_bytes: int, keep_s: float, now_s: float) -> N
         segment.path.unlink()
 
 
+@contextmanager
+def _lock_of(journal: Path) -> Iterator[None]:
+    """Wait until no other process compacts this journal, and hold that up until the block ends."""
+    path = segments_directory(journal) / "compaction.lock"
+    path.touch(mode=0o600)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> int:
     """Compact a journal; return 0 if that was done."""
     parser = argparse.ArgumentParser(prog="python -m controller.store.compaction")
@@ -97,8 +117,9 @@ def main() -> int:
     options = parser.parse_args()
     os.nice(_NICENESS)
     try:
-        now_s = time.time()  # noqa: TID251 - a process of its own
-        compact(options.journal, int(options.keep_mb * 1e6), options.keep_days * _DAY_S, now_s)
+        with _lock_of(options.journal):
+            now_s = time.time()  # noqa: TID251 - a process of its own
+            compact(options.journal, int(options.keep_mb * 1e6), options.keep_days * _DAY_S, now_s)
     except (JournalError, SegmentError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

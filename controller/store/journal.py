@@ -156,7 +156,7 @@ def _finish_closing(path: Path) -> None:
     """Undo what a crash has left of ``begin_segment``: the segment is still the one in use."""
     path.with_name(f"{path.name}.next").unlink(missing_ok=True)
     for segment in closed_segments(path):
-        if path.exists() and segment.path.samefile(path):
+        if segment.is_same_file(path):
             segment.path.unlink()
 
 

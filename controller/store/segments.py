@@ -7,14 +7,13 @@ journal.d/000000020000.snapshot.zst                  the state after event 20,00
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import zstandard
 
 from controller.store.journal_lines import LineReader
-from controller.store.line_files import read_lines
 
 _CLOSED: Final = re.compile(r"(\d{12})-(\d{12})\.jsonl(\.zst)?")
 _ZST: Final = ".zst"
@@ -68,32 +67,52 @@ class JournalSegment:
         except (IndexError, ValueError):
             return 1
 
+    def now(self) -> "JournalSegment":
+        """Return the segment as it is now: it may have been compressed since it was listed."""
+        if self.last is None or self.path.exists():
+            return self
+        return replace(self, path=self.path.with_name(f"{self.path.name}{_ZST}"))
+
     @property
     def num_bytes(self) -> int:
-        """Size of the file."""
-        return self.path.stat().st_size
+        """Size of the file; 0 if it was deleted meanwhile."""
+        try:
+            return self.now().path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def content(self) -> bytes:
         """Return its lines as they were written.
 
         Raises:
-            SegmentError: The file is damaged.
+            SegmentError: The file is damaged, or was deleted meanwhile.
             OSError: It can't be read.
         """
-        data = self.path.read_bytes()
-        return decompressed(data) if self.is_compressed else data
+        segment = self.now()
+        try:
+            data = segment.path.read_bytes()
+        except FileNotFoundError as error:
+            if self.last is None:
+                raise
+            raise SegmentError("it was deleted meanwhile, since it is too old") from error
+        return decompressed(data) if segment.is_compressed else data
 
     def lines(self) -> list[bytes]:
         """Return its complete lines, without their newlines.
 
         Raises:
-            SegmentError: The file is damaged.
+            SegmentError: The file is damaged, or was deleted meanwhile.
             OSError: It can't be read.
         """
-        if not self.is_compressed:
-            return read_lines(self.path)
         *lines, _torn = self.content().split(b"\n")
         return lines
+
+    def is_same_file(self, path: Path) -> bool:
+        """Return whether this is another name of a file."""
+        try:
+            return self.path.samefile(path)
+        except FileNotFoundError:
+            return False
 
 
 def closed_segments(path: Path) -> list[JournalSegment]:
@@ -120,7 +139,7 @@ def segments_of(path: Path) -> list[JournalSegment]:
     """
     path.stat()
     # A crash may have left a second name of the segment in use among the closed ones.
-    closed = [each for each in closed_segments(path) if not each.path.samefile(path)]
+    closed = [each for each in closed_segments(path) if not each.is_same_file(path)]
     return [*closed, JournalSegment(path)]
 
 

@@ -37,6 +37,7 @@ from controller.server.controller_config import ControllerConfig
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.rank_launch import TrainingSpec
 from profiles.model import ModelShape
+from tests.campaigns.curve import curve, table
 from tests.fakes.fleets import WORKERS, fleet_tasks
 from tests.fakes.node import until
 
@@ -254,7 +255,13 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=float(os.environ.get("MINUTES", "1")), help="default 1"
     )
+    parser.add_argument(
+        "--curve", action="store_true", help="what the core takes with 100 to 10,000 nodes instead"
+    )
     options = parser.parse_args()
+    if options.curve:
+        sys.stdout.write(table(curve()) + "\n")
+        return 0
     found = asyncio.run(measure(options.nodes, options.tasks, 60.0 * options.minutes))
     sys.stdout.write(json.dumps(asdict(found), indent=1) + "\n")
     return 1 if found.beyond else 0

@@ -63,6 +63,7 @@ class Fleet:
         self.machine = Machine(nodes, tasks, Policy(is_auto_heal=True))
         self.now, self.num_events = 0.0, 0
         self._seqs = dict.fromkeys(self.machine.state.nodes, 0)
+        self.handle(ControllerStarted("run", 1, 0.0))
 
     def handle(self, body: EventBody) -> list[Instruction]:
         """Have the machine handle an event now."""
@@ -80,7 +81,6 @@ class Fleet:
 
     def attach(self) -> list[StartRanks]:
         """Attach all nodes; return the starts."""
-        self.handle(ControllerStarted("run", 1, 0.0))
         found = [
             self.handle(NodeAttached(name, AgentId(f"{name}-1"), 1, ()))
             for name in self.machine.state.nodes

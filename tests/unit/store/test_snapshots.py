@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -16,6 +18,7 @@ from controller.store.compaction import compact, delete_old
 from controller.store.journal import Journal, JournalError, read_journal
 from controller.store.replay import ReplayedRun, replay
 from controller.store.segments import (
+    SegmentError,
     closed_segments,
     compressed,
     decompressed,
@@ -321,3 +324,29 @@ def test_a_saved_state_shares_nothing_with_the_machine(world: World) -> None:
     assert node.contact.index is machine.state.index is node.membership.index
     assert machine.state.index is not world.machine.state.index
     assert machine.marks == before
+
+
+def test_a_segment_that_is_compressed_while_it_is_read_is_read(
+    world: World, tmp_path: Path
+) -> None:
+    path = journal_of(world, tmp_path)
+    listed = segments_of(path)
+    compact(path, keep_bytes=10**9, keep_s=DAY_S, now_s=0.0)
+    lines = [line for segment in listed for line in segment.lines()]
+    assert len(lines) == len(world.events) + len(listed)
+    assert sum(segment.num_bytes for segment in listed) > 0
+    deleted = listed[0].now().path
+    deleted.unlink()
+    assert listed[0].num_bytes == 0
+    with pytest.raises(SegmentError, match="deleted meanwhile"):
+        listed[0].lines()
+
+
+def test_two_compactions_work_one_after_the_other(world: World, tmp_path: Path) -> None:
+    """The second is that of the next controller; the first has outlived the former one."""
+    path = journal_of(world, tmp_path, segment_events=20)
+    command = [sys.executable, "-m", "controller.store.compaction", str(path)]
+    processes = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert {file.suffix for file in segments_directory(path).iterdir()} == {".zst", ".lock"}
+    assert_restored(path, world)

@@ -1,0 +1,253 @@
+"""``make soak``: faults at random under training, and a controller that is killed again and again.
+
+The demo's tasks train on four local nodes under ``unicron run``. Ranks are killed and stopped,
+agents are killed, and with ``--kill-every`` the controller is killed with SIGKILL, each at instants
+drawn from a seed. The journal's segments are short, so that snapshots are made and taken over. At
+the end:
+
+- every iteration was committed once, and losses are those of the same iterations without a fault;
+- the journal is whole, after each life of the controller as well;
+- memory, descriptors and processes of controller and agents, and the disk, have not grown.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from controller.clock import SystemClock
+from controller.store.history import HISTORY_NAME, read_rows
+from tests.fakes.cluster_runs import demo_tasks, end_everything_of, reach, view_of, write_cluster
+from tests.fakes.demo_runs import processes_under
+from tests.fakes.playgrounds import Foreground, Playground, playground, unicron
+
+_POLICY = """
+[policy]
+restarts = 100000
+gpu_faults = 100000
+max_recoveries = 1000
+"""
+"""No node is isolated: the tasks keep their layouts, and so their losses."""
+_SHORT_SEGMENTS = """
+import sys
+from controller.store import journal
+journal.SEGMENT_EVENTS = 300
+from controller.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+_CLOCK = SystemClock()
+_FAULTS = ("kill rank", "kill rank", "kill rank", "stop rank", "kill agent")
+_SAMPLE_S = 5.0
+_TOLERANCE = 1e-6
+_ENDLESS = 10**6
+
+
+@dataclass
+class Samples:
+    """What the processes took, every few seconds."""
+
+    controller_mb: list[float] = field(default_factory=list)
+    controller_files: list[int] = field(default_factory=list)
+    agents_mb: list[float] = field(default_factory=list)
+    agents_files: list[int] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    disk_mb: list[float] = field(default_factory=list)
+
+    def add(self, controller: psutil.Process, cluster: Path, nodes: Path) -> None:
+        """Take a sample."""
+        living = processes_under(nodes, "/soak/")
+        agents = [each for each in living if _is_agent(each)]
+        self.controller_mb.append(controller.memory_info().rss / 1e6)
+        self.controller_files.append(controller.num_fds())
+        self.agents_mb.append(sum(each.memory_info().rss for each in agents) / 1e6)
+        self.agents_files.append(sum(each.num_fds() for each in agents))
+        self.processes.append(len(living))
+        files = [each for each in (cluster.parent / "run").rglob("*") if each.is_file()]
+        self.disk_mb.append(sum(each.stat().st_size for each in files) / 1e6)
+
+    def ends(self) -> dict[str, tuple[float, float]]:
+        """Return the medians of the second and the last fifth of each row: the start-up is over."""
+        found = {}
+        for name, values in vars(self).items():
+            size = max(1, len(values) // 5)
+            early, late = values[size : 2 * size] or values, values[-size:] or values
+            found[name] = (sorted(early)[len(early) // 2], sorted(late)[len(late) // 2])
+        return found
+
+
+def _is_agent(process: psutil.Process) -> bool:
+    try:
+        return "nodeagent run" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False  # it has just ended
+
+
+@contextlib.contextmanager
+def _controller(path: Path) -> Iterator[Foreground]:
+    """Run the controller with short segments until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SHORT_SEGMENTS, "run", str(path), "--auto-heal"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    running = Foreground(process)
+    try:
+        running.says("watch it:")
+        yield running
+    finally:
+        running.end()
+
+
+class Soak:
+    """One campaign."""
+
+    def __init__(self, nodes: Playground, directory: Path, options: argparse.Namespace) -> None:
+        self.draw = random.Random(options.seed)
+        self.options, self.nodes, self.directory = options, nodes, directory
+        tasks = demo_tasks(_ENDLESS, floor_s=0.1)
+        self.path = write_cluster(nodes, directory / "soak", "soak", _POLICY + tasks)
+        self.faults = Counter[str]()
+        self.samples = Samples()
+
+    def run(self, seconds: float) -> dict[str, int]:
+        """Break things for so long; return how far each task is when all is well again."""
+        end = _CLOCK.now() + seconds
+        while _CLOCK.now() < end:
+            with _controller(self.path) as command:
+                reach(self.path, 1)
+                life_s = self.options.kill_every or seconds
+                self._break_until(min(end, _CLOCK.now() + life_s), command)
+                if self.options.kill_every and _CLOCK.now() < end:
+                    command.end(signal.SIGKILL)
+                    self.faults["kill controller"] += 1
+                    self._verify()
+        with _controller(self.path):
+            newest = self._iterations()
+            reach(self.path, max(newest.values()) + 10)
+            done = self._iterations()
+        self._verify()
+        return done
+
+    def _iterations(self) -> dict[str, int]:
+        view = view_of(self.path)
+        assert view is not None
+        return {task.name: task.iteration for task in view.tasks}
+
+    def _break_until(self, end: float, command: Foreground) -> None:
+        controller, sampled = psutil.Process(command.process.pid), 0.0
+        while (left_s := end - _CLOCK.now()) > 0:
+            time.sleep(min(left_s, self.draw.uniform(0.5, self.options.pause_s)))
+            if _CLOCK.now() - sampled > _SAMPLE_S:
+                sampled = _CLOCK.now()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self.samples.add(controller, self.path, self.directory)
+            self._break_something()
+
+    def _break_something(self) -> None:
+        view, kind = view_of(self.path), self.draw.choice(_FAULTS)
+        if view is None:
+            return
+        slots = [slot for node in view.nodes for slot in node.workers if slot.pid is not None]
+        agents = [node.agent_pid for node in view.nodes if node.agent_pid is not None]
+        pids: list[Any] = agents if kind == "kill agent" else [slot.pid for slot in slots]
+        if not pids:
+            return
+        number = signal.SIGSTOP if kind == "stop rank" else signal.SIGKILL
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.draw.choice(sorted(pids)), number)
+            self.faults[kind] += 1
+
+    def _verify(self) -> None:
+        run = str(self.path.parent / "run")
+        checked = subprocess.run(
+            unicron("journal", "verify", run, "--json"), check=False, capture_output=True, text=True
+        )
+        assert checked.returncode == 0, checked.stderr
+
+    def losses(self) -> dict[str, dict[int, float]]:
+        """Return the losses of all iterations, each of which was committed once."""
+        found: dict[str, dict[int, float]] = {}
+        for row in read_rows(self.path.parent / "run" / HISTORY_NAME, "iterations", limit=10**9):
+            of_task = found.setdefault(row["task"], {})
+            if not row["is_rerun"]:
+                assert row["iteration"] not in of_task, f"{row} was committed before"
+                of_task[row["iteration"]] = row["loss"]
+        for task, of_task in found.items():
+            assert sorted(of_task) == list(range(1, len(of_task) + 1)), task
+        return found
+
+
+def calm_losses(
+    nodes: Playground, directory: Path, ends: dict[str, int]
+) -> dict[str, dict[int, float]]:
+    """Return the losses of a run without faults."""
+    tasks = demo_tasks(max(ends.values()), floor_s=0.01)
+    path = write_cluster(nodes, directory / "calm", "calm", _POLICY + tasks)
+    with subprocess.Popen(
+        unicron("run", str(path), "--auto-heal", "--until-done"),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.wait(3600) == 0
+    found: dict[str, dict[int, float]] = {}
+    for row in read_rows(path.parent / "run" / HISTORY_NAME, "iterations", limit=10**9):
+        found.setdefault(row["task"], {})[row["iteration"]] = row["loss"]
+    return found
+
+
+def main() -> int:
+    """Run the campaign; return 0 if all holds."""
+    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+    minutes = float(os.environ.get("MINUTES", "20"))
+    parser.add_argument("--minutes", type=float, default=minutes, help="default 20")
+    parser.add_argument("--seed", type=int, default=43, help="of faults and instants (default 43)")
+    parser.add_argument("--pause-s", type=float, default=6.0, help="longest pause (default 6)")
+    parser.add_argument(
+        "--kill-every", type=float, default=0.0, metavar="S", help="kill the controller, too"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ut-", dir="/tmp") as name:
+        directory = Path(name)
+        (directory / "t").mkdir()
+        sizes = ("--nodes", "4", "--workers-per-node", "2")
+        try:
+            with playground(directory / "t", directory / "play", *sizes) as nodes:
+                return _campaign(nodes, directory, options)
+        finally:
+            end_everything_of(directory, "soak", "calm")
+
+
+def _campaign(nodes: Playground, directory: Path, options: argparse.Namespace) -> int:
+    soak = Soak(nodes, directory, options)
+    ends = soak.run(60.0 * options.minutes)
+    losses = soak.losses()
+    end_everything_of(directory, "soak")
+    expected = calm_losses(nodes, directory, ends)
+    worst = max(
+        abs(loss - losses[task][iteration])
+        for task, of_task in expected.items()
+        for iteration, loss in of_task.items()
+        if iteration in losses[task]
+    )
+    grown = soak.samples.ends()
+    found = {
+        "minutes": options.minutes, "seed": options.seed, "faults": dict(soak.faults),
+        "iterations": ends, "largest difference of a loss": worst, "from, to": grown,
+    }  # fmt: skip
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 0 if worst <= _TOLERANCE else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
