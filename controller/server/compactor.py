@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,11 +37,20 @@ class Compactor:
     Args:
         journal: The segment in use.
         retention: How much is kept.
+        prepare: Called before. After a snapshot the next controller does not see again what was
+            announced before it, so the history is written first.
         note: Called with the reason if it fails; the next closed segment is another try.
     """
 
-    def __init__(self, journal: Path, retention: Retention, note: Callable[[str], None]) -> None:
-        self._journal, self._retention, self._note = journal, retention, note
+    def __init__(
+        self,
+        journal: Path,
+        retention: Retention,
+        prepare: Callable[[], Awaitable[None]],
+        note: Callable[[str], None],
+    ) -> None:
+        self._journal, self._retention = journal, retention
+        self._prepare, self._note = prepare, note
         self._has_work = asyncio.Event()
         if any(not segment.is_compressed for segment in closed_segments(journal)):
             self._has_work.set()  # the former controller was killed before this was done
@@ -55,6 +64,7 @@ class Compactor:
         while True:
             await self._has_work.wait()
             self._has_work.clear()
+            await self._prepare()
             reason = await self._compact()
             if reason:
                 _LOG.warning("compaction failed: reason=%s", reason)

@@ -106,16 +106,16 @@ class Controller:
             )
             self._heartbeats = HeartbeatWatch(machine.state)
             self._runtime = Runtime(machine, self._journal, self._clock, config.backend, replayed)
-            self._compactor = Compactor(
-                journal, config.retention, lambda text: note("journal", text)
-            )
-            self._runtime.segment_closed = self._compactor.wake
             self._history = HistoryWriter(
                 journal.parent, machine.state, config.retention, self._clock.now,
                 lambda text: note("history", text),
             )  # fmt: skip
+            self._compactor = Compactor(
+                journal, config.retention, self._history.write, lambda text: note("journal", text)
+            )
             self._history.add(known)
             self._runtime.followed = self._remember
+            self._runtime.segment_closed = self._compactor.wake
             self.precomputed_plans = PrecomputedPlans(
                 machine, self._runtime.has_news, lambda text: note("planner", text)
             )

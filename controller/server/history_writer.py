@@ -46,6 +46,7 @@ class HistoryWriter:
         self._written: dict[tuple[str, int], str] = {}
         """By name and revision, the view of an incident or plan that was written last."""
         self._history: History | None = None
+        self._writing = asyncio.Lock()
         self._has_failed = False
         self._num_writes = 0
 
@@ -59,7 +60,7 @@ class HistoryWriter:
         try:
             while True:
                 await asyncio.sleep(_INTERVAL_S)
-                await self._write()
+                await self.write()
         finally:
             # Whatever is lost here, the next controller finds in the journal.
             work = self._taken()
@@ -67,10 +68,12 @@ class HistoryWriter:
             if self._history is not None:
                 self._history.close()
 
-    async def _write(self) -> None:
-        work = self._taken()
-        if any(work):
-            await asyncio.to_thread(self._write_at_once, *work)
+    async def write(self) -> None:
+        """Write what waits. When this returns it is in the file, unless that can't be written."""
+        async with self._writing:
+            work = self._taken()
+            if any(work):
+                await asyncio.to_thread(self._write_at_once, *work)
 
     def _taken(self) -> tuple[list[HistoryLine], list[HistoryView], list[HistoryView]]:
         """Return what is to be written now."""
