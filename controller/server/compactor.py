@@ -39,6 +39,7 @@ class Compactor:
         retention: How much is kept.
         prepare: Called before. After a snapshot the next controller does not see again what was
             announced before it, so the history is written first.
+        done: Called afterwards.
         note: Called with the reason if it fails; the next closed segment is another try.
     """
 
@@ -47,10 +48,11 @@ class Compactor:
         journal: Path,
         retention: Retention,
         prepare: Callable[[], Awaitable[None]],
+        done: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
         self._journal, self._retention = journal, retention
-        self._prepare, self._note = prepare, note
+        self._prepare, self._done, self._note = prepare, done, note
         self._has_work = asyncio.Event()
         if any(not segment.is_compressed for segment in closed_segments(journal)):
             self._has_work.set()  # the former controller was killed before this was done
@@ -66,6 +68,7 @@ class Compactor:
             self._has_work.clear()
             await self._prepare()
             reason = await self._compact()
+            self._done()
             if reason:
                 _LOG.warning("compaction failed: reason=%s", reason)
                 self._note(f"can't be compacted, and grows meanwhile: {reason}")

@@ -111,8 +111,9 @@ class Controller:
                 lambda text: note("history", text),
             )  # fmt: skip
             self._compactor = Compactor(
-                journal, config.retention, self._history.write, lambda text: note("journal", text)
-            )
+                journal, config.retention, self._history.write, self._journal.measure,
+                lambda text: note("journal", text),
+            )  # fmt: skip
             self._history.add(known)
             self._runtime.followed = self._remember
             self._runtime.segment_closed = self._compactor.wake
@@ -161,6 +162,11 @@ class Controller:
     def delays_s(self) -> deque[float]:
         """From the arrival of each of the newest events to what followed from it, in seconds."""
         return self._runtime.delays_s
+
+    @property
+    def num_written(self) -> int:
+        """Bytes that it has appended to the journal."""
+        return self._journal.num_written
 
     @property
     def num_events(self) -> int:

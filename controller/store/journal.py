@@ -74,7 +74,10 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
             sync_directory(path.parent)  # else a loss of power may take the new file's name
-        self._closed_bytes = sum(each.num_bytes for each in closed_segments(path))
+        self.num_written = 0
+        """Bytes that this controller has appended."""
+        self._closed_bytes = 0
+        self.measure()
         self._own_bytes = os.fstat(self._file.fileno()).st_size
         _LOG.info("journal opened: path=%s bytes=%d", path, self._own_bytes)
 
@@ -92,6 +95,7 @@ class Journal:
         line = encode_event(event)
         self._file.write(line)
         self._own_bytes += len(line)
+        self.num_written += len(line)
         self._num_events = event.number
 
     async def commit(self) -> None:
@@ -146,6 +150,10 @@ class Journal:
         self._own_bytes = os.fstat(file.fileno()).st_size
         _LOG.info("journal segment closed: path=%s events=%d", closed, self._num_events)
         return closed
+
+    def measure(self) -> None:
+        """Look at the size of the closed segments: they were compressed, or deleted."""
+        self._closed_bytes = sum(each.num_bytes for each in closed_segments(self._path))
 
     def close(self) -> None:
         """Write what is left, and close the file."""

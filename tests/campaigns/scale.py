@@ -197,11 +197,11 @@ async def _measure(
 async def _watch(found: Found, controller: Controller, server: "subprocess.Popen[str]") -> None:
     """Measure while all tasks train."""
     own, other = psutil.Process(), psutil.Process(server.pid)
-    before = _cpu_s(own), _cpu_s(other), controller.view().journal_bytes, controller.num_events
+    before = _cpu_s(own), _cpu_s(other), controller.num_written, controller.num_events
     controller.delays_s.clear()
     await asyncio.sleep(found.seconds)
     delays_s = sorted(controller.delays_s)
-    after = _cpu_s(own), _cpu_s(other), controller.view().journal_bytes, controller.num_events
+    after = _cpu_s(own), _cpu_s(other), controller.num_written, controller.num_events
     found.cpu, found.server_cpu, bytes_per_s, found.events_per_s = (
         (late - early) / found.seconds for early, late in zip(before, after, strict=True)
     )

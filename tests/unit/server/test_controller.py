@@ -18,7 +18,7 @@ from controller.server.controller_config import ControllerConfig
 from controller.store.history import HISTORY_NAME, read_rows
 from controller.store.journal import JournalError
 from controller.store.run_lock import RunLockedError
-from controller.store.segments import closed_segments, segments_directory
+from controller.store.segments import closed_segments, segments_directory, segments_of
 from controller.store.snapshots import snapshots_of
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rendezvous import StoreCall
@@ -142,7 +142,12 @@ async def request_plans(controller: Controller, journal: Path, num: int) -> None
         await until(
             lambda: controller.num_events > num and is_compacted(journal), "it is compacted", 60
         )
+        await until(lambda: controller.view().journal_bytes == num_bytes(journal), "it says so", 60)
         serving.cancel()
+
+
+def num_bytes(journal: Path) -> int:
+    return sum(segment.num_bytes for segment in segments_of(journal))
 
 
 def is_compacted(journal: Path) -> bool:
