@@ -114,10 +114,13 @@ def _controller(path: Path) -> Iterator[Foreground]:
 class Soak:
     """One campaign."""
 
-    def __init__(self, nodes: Playground, directory: Path, options: argparse.Namespace) -> None:
+    def __init__(
+        self, nodes: Playground, directory: Path, options: argparse.Namespace, only: str = "gpt-"
+    ) -> None:
+        """Prepare it; ``only`` begins the names of the demo's tasks that train."""
         self.draw = random.Random(options.seed)
         self.options, self.nodes, self.directory = options, nodes, directory
-        tasks = demo_tasks(_ENDLESS, floor_s=0.1)
+        tasks = demo_tasks(_ENDLESS, only, floor_s=0.1)
         self.path = write_cluster(nodes, directory / "soak", "soak", _POLICY + tasks)
         self.faults = Counter[str]()
         self.samples = Samples()
@@ -198,10 +201,10 @@ class Soak:
 
 
 def calm_losses(
-    nodes: Playground, directory: Path, ends: dict[str, int]
+    nodes: Playground, directory: Path, ends: dict[str, int], only: str = "gpt-"
 ) -> dict[str, dict[int, float]]:
     """Return the losses of a run without faults."""
-    tasks = demo_tasks(max(ends.values()), floor_s=0.01)
+    tasks = demo_tasks(max(ends.values()), only, floor_s=0.01)
     path = write_cluster(nodes, directory / "calm", "calm", _POLICY + tasks)
     with subprocess.Popen(
         unicron("run", str(path), "--auto-heal", "--until-done"),

@@ -15,17 +15,17 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
 
 def test_nothing_is_lost_or_done_twice_when_the_controller_dies_again_and_again() -> None:
     options = argparse.Namespace(seed=43, pause_s=1.5, kill_every=3.0)
-    sizes = ("--nodes", "4", "--workers-per-node", "2")
+    sizes, task = ("--nodes", "2", "--workers-per-node", "4"), "gpt-a"
     with tempfile.TemporaryDirectory(prefix="ut-", dir="/tmp") as name:
         directory = Path(name)
         (directory / "t").mkdir()
         try:
             with playground(directory / "t", directory / "play", *sizes) as nodes:
-                soak = Soak(nodes, directory, options)
+                soak = Soak(nodes, directory, options, task)
                 ends = soak.run(3.0)
                 losses = soak.losses()
                 end_everything_of(directory, "soak")
-                expected = calm_losses(nodes, directory, ends)
+                expected = calm_losses(nodes, directory, ends, task)
         finally:
             end_everything_of(directory, "soak", "calm")
     assert soak.faults["kill controller"] == 1
