@@ -4,8 +4,8 @@ It is beside the journal and no part of it: a controller decides the same withou
 deleted at any time. A row has the number of the event that it follows from, so what a crash kept
 from being written is written when the next controller replays the event, and no row is there twice.
 
-The columns of ``iterations`` are few, for they are the most: 20 tasks at an iteration a second make
-1.7 million rows a day, of 27 bytes each.
+Most rows are iterations: 20 tasks at an iteration a second make 1.7 million a day, of some 75 bytes
+each.
 """
 
 import json

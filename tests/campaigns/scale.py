@@ -2,7 +2,7 @@
 
 The controller is the real one, with its journal on a disk. The nodes are modelled agents behind one
 SSH server in a process of its own (``tests.fakes.agent_server``): heartbeats twice a second with
-all ranks, an iteration a second of each task. Half-way a rank is killed.
+all ranks, an iteration a second of each task. Then a rank is killed.
 
 The limits are those of a machine with two idle cores; on a busy one the times say little.
 """

@@ -1,6 +1,6 @@
 """A task that is slow: iterations that take too long, and ranks that are slower than their peers.
 
-Both are warnings: one when it begins and one when it is over, never one per iteration. Which ranks
+Each is announced when it begins and when it is over, and not in between. Which ranks
 are slower is seen in their heartbeats: ``controller.core.heartbeats.computing_watch``.
 """
 
