@@ -125,18 +125,7 @@ class Controller:
             opened.callback(self._rendezvous_files.close)
             if started.term == 1:
                 self._rendezvous_files.clear()
-            self.fleet = SshFleet(
-                Identity(
-                    started.run_id,
-                    started.term,
-                    f"process {self._holder.pid} on {self._holder.host}",
-                ),
-                _Listener(self._runtime, self._clock, self._heartbeats, note),
-                self._clock,
-                self._rendezvous_files,
-                replayed.last_seqs,
-                SshLogins(config.accepted_keys),
-            )
+            self.fleet = self._fleet(config, started, replayed, note)
             store = WorkdirStore(journal.parent / NAME)
             store.remove_old(_workdirs(machine.state, config))
             self.fleet.use_workdirs(store)
@@ -147,6 +136,24 @@ class Controller:
             for task, generation in replayed.ended.items():
                 self.fleet.drop_rendezvous(task, generation)
             self._opened = opened.pop_all()
+
+    def _fleet(
+        self,
+        config: ControllerConfig,
+        started: ControllerStarted,
+        replayed: ReplayedRun,
+        note: Callable[[str, str], None],
+    ) -> SshFleet:
+        """Return the fleet, without links yet."""
+        name = f"process {self._holder.pid} on {self._holder.host}"
+        return SshFleet(
+            Identity(started.run_id, started.term, name),
+            _Listener(self._runtime, self._clock, self._heartbeats, note),
+            self._clock,
+            self._rendezvous_files,
+            replayed.last_seqs,
+            SshLogins(config.accepted_keys),
+        )
 
     @property
     def state(self) -> ClusterState:

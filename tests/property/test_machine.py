@@ -272,6 +272,14 @@ def decide(world: World, kind: str, node: str = "n1") -> None:
         world.post(PlanRejected("r", "op", plan.name, plan.revision, ""))
 
 
+def take_step(world: World, kind: str, target: str, detail: float) -> None:
+    """Do what an operator might, or one fault."""
+    if kind in {"approve", "reject", "request", "lost", "wait"}:
+        decide(world, kind, target)
+    else:
+        strike(world, kind, target, detail)
+
+
 @examples(60)
 @given(
     seed=st.integers(0, 2**16),
@@ -284,10 +292,7 @@ def test_an_operator_can_always_get_everything_going_again(
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        if kind in {"approve", "reject", "request", "lost", "wait"}:
-            decide(world, kind, target)
-        else:
-            strike(world, kind, target, detail)
+        take_step(world, kind, target, detail)
     world.run(world.now + 90.0)
     if not world.machine.state.plans.pending():
         decide(world, "request")

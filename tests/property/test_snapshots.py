@@ -13,7 +13,7 @@ from controller.store.state_codec import decode_state, encode_state
 from nodeagent.protocol.ids import TaskId
 from tests.fakes.examples import examples
 from tests.fakes.world import World
-from tests.property.test_machine import decide, decision, fault, machine, pause, strike
+from tests.property.test_machine import decision, fault, machine, pause, take_step
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -42,10 +42,7 @@ def test_a_snapshot_with_its_tail_gives_the_state_of_the_whole_journal(
     world.post(MeasurementRequested("r", "op", TaskId("gpt-b"), (1,), 3))
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        if kind in {"approve", "reject", "request", "lost", "wait"}:
-            decide(world, kind, target)
-        else:
-            strike(world, kind, target, detail)
+        take_step(world, kind, target, detail)
     world.run(world.now + 15.0)
     cuts = sorted({int(fraction * len(world.events)) for fraction in fractions})
     whole, run, done = Machine(), ReplayedRun(), 0

@@ -11,7 +11,7 @@ from controller.core.instructions import Instruction
 from controller.core.state.cluster import ClusterState
 from tests.fakes.examples import examples
 from tests.fakes.world import World
-from tests.property.test_machine import decide, decision, fault, machine, pause, strike
+from tests.property.test_machine import decision, fault, machine, pause, take_step
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -50,8 +50,5 @@ def test_the_kept_view_is_the_one_that_is_made_anew(
     world.run(4.0)
     for pause_s, (kind, target, detail) in steps:
         world.run(world.now + pause_s)
-        if kind in {"approve", "reject", "request", "lost", "wait"}:
-            decide(world, kind, target)
-        else:
-            strike(world, kind, target, detail)
+        take_step(world, kind, target, detail)
     world.run(world.now + 20.0)

@@ -8,15 +8,15 @@ import pytest
 from typing_extensions import override
 
 from controller.clock import SystemClock
-from controller.core.events import PlanRequested
+from controller.core.events import ControllerStarted, Event, PlanRequested
 from controller.core.rules.policy import Policy
 from controller.fleet.address import NodeAddress, SshTarget
 from controller.ports import DrillGround, Publisher
-from controller.server.compactor import Retention
+from controller.server.compactor import Compactor, Retention
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
 from controller.store.history import HISTORY_NAME, read_rows
-from controller.store.journal import JournalError
+from controller.store.journal import Journal, JournalError
 from controller.store.run_lock import RunLockedError
 from controller.store.segments import closed_segments, segments_directory, segments_of
 from controller.store.snapshots import snapshots_of
@@ -228,3 +228,26 @@ async def test_a_history_that_cannot_be_written_is_told_once_and_costs_nothing_e
     assert controller.num_events > 0
     [text] = [text for source, text in notes if source == "history"]
     assert text.startswith(f"is not written: {tmp_path / HISTORY_NAME}: ")
+
+
+async def test_the_history_is_written_before_a_snapshot_takes_the_place_of_events(
+    tmp_path: Path,
+) -> None:
+    path, done = tmp_path / "journal.jsonl", asyncio.Event()
+    journal = Journal(path, segment_events=1)
+    journal.append(Event(1, 0.0, ControllerStarted("run", 1, 0.0)))
+    journal.commit_at_once()
+    journal.begin_segment()
+    journal.close()
+    seen, notes = list[int](), list[str]()
+
+    async def prepare() -> None:
+        seen.append(len(snapshots_of(path)))
+
+    compactor = Compactor(path, Retention(), prepare, done.set, notes.append)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        serving = group.create_task(compactor.run())
+        await done.wait()
+        serving.cancel()
+    assert seen == [0]
+    assert len(snapshots_of(path)) == 1

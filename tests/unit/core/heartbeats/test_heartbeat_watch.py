@@ -20,6 +20,7 @@ from controller.core.events import (
 )
 from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch
 from controller.core.nodes.bursts import SILENT_S
+from controller.core.rules.placement import Worker
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition
 from controller.core.timers import JoinOverdue
@@ -77,6 +78,15 @@ def test_other_ranks_than_expected_are_told_each_time_until_the_core_has_what_it
     assert take(world, N1, statuses) == []
     other_process = (changed(first, pid=99), *statuses[1:])
     assert [type(each) for each in take(world, N1, other_process)] == [RanksListed]
+
+
+def test_a_process_that_was_ended_and_is_not_listed_frees_its_worker(world: World) -> None:
+    task(world).leaving.begin(Generation(7), {0: Worker(N1, 0)})
+    [listed] = take(world, N1, statuses_of(world, N1))
+    assert isinstance(listed, RanksListed)
+    world.post(listed)
+    assert task(world).leaving.workers == {}
+    assert take(world, N1, statuses_of(world, N1)) == []
 
 
 def test_a_rank_that_is_not_listed_is_told_once_it_has_been_missing_for_long_enough(
