@@ -135,6 +135,7 @@ class Controller:
             self._tables = MeasuredTables(directory, self._spec_of, note)
             for task, generation in replayed.ended.items():
                 self.fleet.drop_rendezvous(task, generation)
+            opened.callback(self._history.close)
             self._opened = opened.pop_all()
 
     def _fleet(

@@ -20,7 +20,7 @@ _DAY_S: Final = 86_400.0
 
 
 class HistoryWriter:
-    """The history of one controller's run. ``run`` serves it until cancelled.
+    """The history of one controller's run. ``run`` serves it until cancelled, ``close`` ends it.
 
     If it can't be written, that is announced once, and nothing else depends on it.
 
@@ -56,24 +56,34 @@ class HistoryWriter:
             self._waiting += lines
 
     async def run(self) -> None:
-        """Serve until cancelled; at the end what waits is written."""
-        try:
-            while True:
-                await asyncio.sleep(_INTERVAL_S)
-                await self.write()
-        finally:
-            # Whatever is lost here, the next controller finds in the journal.
-            work = self._taken()
-            self._write_at_once(*work)
-            if self._history is not None:
-                self._history.close()
+        """Serve until cancelled."""
+        while True:
+            await asyncio.sleep(_INTERVAL_S)
+            await self.write()
 
     async def write(self) -> None:
-        """Write what waits. When this returns it is in the file, unless that can't be written."""
+        """Write what waits. When this returns it is in the file, unless that can't be written.
+
+        Also when cancelled it returns after its thread: no other one may use the file meanwhile.
+        """
         async with self._writing:
             work = self._taken()
             if any(work):
-                await asyncio.to_thread(self._write_at_once, *work)
+                loop = asyncio.get_running_loop()
+                thread = loop.run_in_executor(None, self._write_at_once, *work)
+                try:
+                    await asyncio.shield(thread)
+                finally:
+                    await thread
+
+    def close(self) -> None:
+        """Write what waits and close the file, after all that uses it has ended.
+
+        Whatever a kill prevents here, the next controller finds in the journal.
+        """
+        self._write_at_once(*self._taken())
+        if self._history is not None:
+            self._history.close()
 
     def _taken(self) -> tuple[list[HistoryLine], list[HistoryView], list[HistoryView]]:
         """Return what is to be written now."""

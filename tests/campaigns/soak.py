@@ -186,8 +186,8 @@ class Soak:
         )
         assert checked.returncode == 0, checked.stderr
 
-    def losses(self) -> dict[str, dict[int, float]]:
-        """Return the losses of all iterations, each of which was committed once."""
+    def losses(self, ends: dict[str, int]) -> dict[str, dict[int, float]]:
+        """Return the losses of all iterations to ``ends`` and on, each committed once."""
         found: dict[str, dict[int, float]] = {}
         for row in read_rows(self.path.parent / "run" / HISTORY_NAME, "iterations", limit=10**9):
             of_task = found.setdefault(row["task"], {})
@@ -195,7 +195,7 @@ class Soak:
                 assert row["iteration"] not in of_task, f"{row} was committed before"
                 of_task[row["iteration"]] = row["loss"]
         for task, of_task in found.items():
-            missing = sorted(set(range(1, max(of_task) + 1)) - of_task.keys())
+            missing = sorted(set(range(1, max(ends[task], *of_task) + 1)) - of_task.keys())
             assert not missing, f"iterations of {task} are not in the history: {missing}"
         return found
 
@@ -242,7 +242,7 @@ def main() -> int:
 def _campaign(nodes: Playground, directory: Path, options: argparse.Namespace) -> int:
     soak = Soak(nodes, directory, options)
     ends = soak.run(60.0 * options.minutes)
-    losses = soak.losses()
+    losses = soak.losses(ends)
     end_everything_of(directory, "soak")
     expected = calm_losses(nodes, directory, ends)
     worst = max(

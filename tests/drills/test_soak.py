@@ -23,7 +23,7 @@ def test_nothing_is_lost_or_done_twice_when_the_controller_dies_again_and_again(
             with playground(directory / "t", directory / "play", *sizes) as nodes:
                 soak = Soak(nodes, directory, options, task)
                 ends = soak.run(3.0)
-                losses = soak.losses()
+                losses = soak.losses(ends)
                 end_everything_of(directory, "soak")
                 expected = calm_losses(nodes, directory, ends, task)
         finally:
