@@ -59,6 +59,22 @@ class Connection:
         text = "the controller closed the connection without an answer"
         raise NoControllerError(f"{self._path}: {text}")
 
+    def beginning(self) -> tuple[float, list[LogLine]]:
+        """Return the start of the run, seconds since the epoch, and the newest lines until now.
+
+        Raises:
+            NoControllerError: The controller does not answer.
+        """
+        started_wall_s: float | None = None
+        for message in self._messages:
+            if isinstance(message, LogLines) and started_wall_s is not None:
+                return started_wall_s, message.lines
+            if isinstance(message, Snapshot):
+                if started_wall_s is not None:  # a second one: there are no lines yet
+                    return started_wall_s, []
+                started_wall_s = message.view.started_wall_s
+        raise NoControllerError(f"{self._path}: the controller closed the connection")
+
     def lines(self) -> Iterator[LogLine]:
         """Yield each new line of the event stream, until the connection ends.
 

@@ -14,6 +14,7 @@ from controller.core.events import (
     PlanRejected,
     PlanRequested,
     Request,
+    ShutdownRequested,
     UncordonRequested,
 )
 
@@ -26,6 +27,7 @@ EVENT_BY_COMMAND: Final[Mapping[type[wire.ClientCommand], type[Request]]] = {
     wire.MeasureTask: MeasurementRequested,
     wire.CancelMeasurement: MeasurementCancelled,
     wire.RunDrill: DrillRequested,
+    wire.Shutdown: ShutdownRequested,
 }
 """Commands that the core decides on. A test compares their fields with those of the events."""
 

@@ -15,6 +15,7 @@ from controller.api.views import ClusterView, LogLine, View
 API_VERSION: Final = 2
 
 _Count = Annotated[int, Field(ge=0, le=10**6)]
+HistoryTable = Literal["iterations", "lines", "incidents", "plans", "audit"]
 _Weight = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 
 
@@ -172,6 +173,21 @@ class DescribeCluster(ClientCommand):
     kind: Literal["describe_cluster"] = "describe_cluster"
 
 
+class ReadHistory(ClientCommand):
+    """Ask for rows of the run's history, newest last: what former controllers did, too.
+
+    ``name`` is that of a task (``iterations``), a source (``lines``), an incident, a plan, or what
+    a request is about (``audit``). Refusal: ``failed`` (it can't be read).
+    """
+
+    kind: Literal["read_history"] = "read_history"
+    table: HistoryTable
+    since: float = 0.0
+    """Rows before this time are left out, seconds since the start of the run."""
+    name: str | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 100
+
+
 class Shutdown(ClientCommand):
     """End the run: of a demo, or of a cluster. Tasks save a checkpoint, then agents are ended.
 
@@ -182,7 +198,7 @@ class Shutdown(ClientCommand):
 
 
 Question = AskWhatIf | DescribeCluster
-"""Commands that change nothing and do not reach the core."""
+"""Commands about the state. They change nothing and do not reach the core."""
 
 Command = Annotated[
     ApprovePlan
@@ -195,6 +211,7 @@ Command = Annotated[
     | DescribeCluster
     | MeasureTask
     | CancelMeasurement
+    | ReadHistory
     | Shutdown,
     Field(discriminator="kind"),
 ]

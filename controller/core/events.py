@@ -6,7 +6,7 @@ cause. A fault of the cluster is a value in here, never an exception.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.rules.policy import Policy
@@ -267,16 +267,29 @@ class OperatorRequest:
     """What every request of an operator says: a name for its answer, and who asks.
 
     The other fields are those of the command of the same meaning in ``controller.api.wire``.
+
+    Attributes:
+        VERB: What is asked for, in the word of the command line.
+        ABOUT: The field with the name of what it is about; empty if that is the cluster.
     """
 
+    VERB: ClassVar[str]
+    ABOUT: ClassVar[str] = ""
     request_id: str
     actor: str
+
+    @property
+    def subject(self) -> str:
+        """What it is about: a plan, node, task or measurement; empty if it is the cluster."""
+        return str(getattr(self, self.ABOUT) or "") if self.ABOUT else ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanApproved(OperatorRequest):
     """An operator approved the plan as of ``revision``."""
 
+    VERB = "approve"
+    ABOUT = "plan"
     plan: str
     revision: int
 
@@ -285,6 +298,8 @@ class PlanApproved(OperatorRequest):
 class PlanRejected(OperatorRequest):
     """An operator declined the plan as of ``revision``."""
 
+    VERB = "reject"
+    ABOUT = "plan"
     plan: str
     revision: int
     reason: str
@@ -294,6 +309,8 @@ class PlanRejected(OperatorRequest):
 class PlanRequested(OperatorRequest):
     """An operator asked for a plan for the present state."""
 
+    VERB = "propose"
+
 
 @dataclass(frozen=True, slots=True)
 class UncordonRequested(OperatorRequest):
@@ -302,6 +319,8 @@ class UncordonRequested(OperatorRequest):
     With ``gpu`` only that one of it; without, the node and every single GPU of it.
     """
 
+    VERB = "uncordon"
+    ABOUT = "node"
     node: NodeId
     is_forced: bool = False
     gpu: int | None = None
@@ -311,6 +330,8 @@ class UncordonRequested(OperatorRequest):
 class LossDecided(OperatorRequest):
     """An operator says whether a node out of contact is lost, or is to be waited for."""
 
+    VERB = "unreachable"
+    ABOUT = "node"
     node: NodeId
     is_lost: bool
 
@@ -326,6 +347,8 @@ class MeasurementRequested(OperatorRequest):
             into the directory that it is given.
     """
 
+    VERB = "profile measure"
+    ABOUT = "task"
     task: TaskId
     sizes: tuple[int, ...]
     num_iterations: int
@@ -336,6 +359,8 @@ class MeasurementRequested(OperatorRequest):
 class MeasurementCancelled(OperatorRequest):
     """An operator does not want to wait for a measurement."""
 
+    VERB = "cancel measurement"
+    ABOUT = "measurement"
     measurement: str
 
 
@@ -343,10 +368,19 @@ class MeasurementCancelled(OperatorRequest):
 class DrillRequested(OperatorRequest):
     """Someone asked to break something on purpose; fields left None are chosen by the core."""
 
+    VERB = "drill"
+    ABOUT = "node"
     drill: str
     task: TaskId | None = None
     global_rank: int | None = None
     node: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRequested(OperatorRequest):
+    """Someone asked for the end of the run. The edge carries it out."""
+
+    VERB = "down"
 
 
 Request = (
@@ -358,6 +392,7 @@ Request = (
     | MeasurementRequested
     | MeasurementCancelled
     | DrillRequested
+    | ShutdownRequested
 )
 """What an operator asks for."""
 

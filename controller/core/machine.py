@@ -35,6 +35,7 @@ from controller.core.events import (
     PolicyChanged,
     RanksListed,
     RankVanished,
+    ShutdownRequested,
     StopCarriedOut,
     StragglerFound,
     StragglerOver,
@@ -269,6 +270,7 @@ class Machine:
                 | MeasurementRequested()
                 | MeasurementCancelled()
                 | DrillRequested()
+                | ShutdownRequested()
             ):
                 take_request(turn, body)
             case _:

@@ -20,7 +20,7 @@ exit codes:
   2  wrong arguments, or there is no history in DIR
 
 examples:
-  unicron history iterations /var/lib/unicron/run --task gpt-a --limit 20
+  unicron history iterations /var/lib/unicron/run --name gpt-a --limit 20
   unicron history incidents /var/lib/unicron/run --json | jq 'select(.status == "gpu_lost")'
   unicron history lines /var/lib/unicron/run --since 86400
 """
@@ -29,9 +29,26 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "incidents": ("id", "fault_at", "task", "node", "status", "action", "state", "recovery_s"),
     "plans": ("id", "revision", "created_at", "seen", "state", "waf_before", "waf_after"),
     "lines": ("at", "level", "source", "text"),
+    "audit": ("at", "actor", "verb", "subject", "code", "outcome"),
 }
 _WORDS: Final = frozenset(
-    {"task", "node", "status", "action", "state", "id", "seen", "level", "source", "text"}
+    {
+        "task",
+        "node",
+        "status",
+        "action",
+        "state",
+        "id",
+        "seen",
+        "level",
+        "source",
+        "text",
+        "actor",
+        "verb",
+        "subject",
+        "code",
+        "outcome",
+    }
 )
 
 
@@ -40,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class, parser.epilog = HelpText, _EPILOG
     parser.add_argument("table", choices=sorted(_COLUMNS), help="what to show")
     parser.add_argument("directory", metavar="DIR", type=Path, help="the directory of the run")
-    parser.add_argument("--task", help="of iterations and lines: the task, or who a line is about")
+    parser.add_argument(
+        "--name", help="only of this task, incident or plan, or about this node, task or plan"
+    )
     parser.add_argument(
         "--since", type=float, default=0.0, metavar="SECONDS", help="leave out what was before"
     )
@@ -59,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         rows = list(
             read_rows(
-                path, arguments.table, since=arguments.since, task=arguments.task,
+                path, arguments.table, since=arguments.since, name=arguments.name,
                 limit=arguments.limit,
             )
         )  # fmt: skip

@@ -1,5 +1,6 @@
 """The report of ``unicron status``: JSON and tables, as functions of a view."""
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ class StatusTable:
     numbers: frozenset[int] = frozenset()
 
 
-def as_json(view: ClusterView, socket: Path) -> dict[str, Any]:
+def as_json(view: ClusterView, socket: Path | None = None) -> dict[str, Any]:
     """Return the whole report as one JSON object. Times are seconds since the start of the run."""
     ranks = _ranks(view)
     return {
@@ -60,7 +61,7 @@ def as_json(view: ClusterView, socket: Path) -> dict[str, Any]:
         "plans": [_plan(plan) for plan in view.plans],
         "controller": {
             **(view.controller.model_dump() if view.controller else {}),
-            "socket": str(socket),
+            **({"socket": str(socket)} if socket is not None else {}),
         },
     }
 
@@ -68,39 +69,10 @@ def as_json(view: ClusterView, socket: Path) -> dict[str, Any]:
 def tables(view: ClusterView, socket: Path) -> list[StatusTable]:
     """Return the tables: tasks, nodes, open incidents, waiting plans, and the controller."""
     return [
-        StatusTable(
-            "tasks",
-            ("task", "phase", "iteration", "loss", "workers", "layout", "weight", "note"),
-            [_task_row(task) for task in view.tasks],
-            frozenset({2, 3, 4, 6}),
-        ),
-        StatusTable(
-            "nodes",
-            ("node", "address", "condition", "busy", "note"),
-            [
-                (
-                    node.node,
-                    node.address,
-                    "isolated" if node.isolated else node.condition.value,
-                    f"{_num_busy(node)}/{len(node.workers)}",
-                    node.isolated or node.note,
-                )
-                for node in view.nodes
-            ],
-            frozenset({3}),
-        ),
-        StatusTable(
-            "open incidents",
-            ("incident", "state", "severity", "status", "place", "action", "age", "reason"),
-            [_incident_row(incident, view.now) for incident in open_incidents(view)],
-            frozenset({6}),
-        ),
-        StatusTable(
-            "waiting plans",
-            ("plan", "waits", "trigger", "workers", "reason"),
-            [_plan_row(plan, view.now) for plan in waiting_plans(view)],
-            frozenset({1}),
-        ),
+        task_table(view, set(task_names(view))),
+        node_table(view, set(node_names(view))),
+        incident_table("open incidents", open_incidents(view), view.now),
+        plan_table("waiting plans", waiting_plans(view), view.now),
         StatusTable(
             "controller",
             ("cluster", "process", "term", "since", "journal", "plans", "socket"),
@@ -108,6 +80,66 @@ def tables(view: ClusterView, socket: Path) -> list[StatusTable]:
             frozenset({2, 4}),
         ),
     ]
+
+
+def task_names(view: ClusterView) -> list[str]:
+    """Return the names of the tasks."""
+    return [task.name for task in view.tasks]
+
+
+def node_names(view: ClusterView) -> list[str]:
+    """Return the names of the nodes."""
+    return [node.node for node in view.nodes]
+
+
+def task_table(view: ClusterView, names: Container[str]) -> StatusTable:
+    """Return the table of these tasks."""
+    return StatusTable(
+        "tasks",
+        ("task", "phase", "iteration", "loss", "workers", "layout", "weight", "note"),
+        [_task_row(task) for task in view.tasks if task.name in names],
+        frozenset({2, 3, 4, 6}),
+    )
+
+
+def node_table(view: ClusterView, names: Container[str]) -> StatusTable:
+    """Return the table of these nodes."""
+    return StatusTable(
+        "nodes",
+        ("node", "address", "condition", "busy", "note"),
+        [
+            (
+                node.node,
+                node.address,
+                "isolated" if node.isolated else node.condition.value,
+                f"{_num_busy(node)}/{len(node.workers)}",
+                node.isolated or node.note,
+            )
+            for node in view.nodes
+            if node.node in names
+        ],
+        frozenset({3}),
+    )
+
+
+def incident_table(title: str, incidents: Iterable[IncidentView], now: float) -> StatusTable:
+    """Return a table of incidents."""
+    return StatusTable(
+        title,
+        ("incident", "state", "severity", "status", "place", "action", "age", "reason"),
+        [_incident_row(incident, now) for incident in incidents],
+        frozenset({6}),
+    )
+
+
+def plan_table(title: str, plans: Iterable[PlanView], now: float) -> StatusTable:
+    """Return a table of plans."""
+    return StatusTable(
+        title,
+        ("plan", "state", "age", "trigger", "workers", "reason"),
+        [_plan_row(plan, now) for plan in plans],
+        frozenset({2}),
+    )
 
 
 def open_incidents(view: ClusterView) -> list[IncidentView]:
@@ -192,7 +224,8 @@ def _plan_row(plan: PlanView, now: float) -> tuple[str, ...]:
         f"{task} {plan.assignments_before.get(task, 0)} -> {workers}"
         for task, workers in plan.assignments.items()
     )
-    return (plan.id, f"{now - plan.created_at:.0f} s", plan.trigger, sizes, plan.why)
+    name, age = f"{plan.id}:{plan.revision}", f"{now - plan.created_at:.0f} s"
+    return (name, plan.state.value, age, plan.trigger, sizes, plan.why)
 
 
 def _controller_row(view: ClusterView, socket: Path) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ Questions change nothing and are not journaled. They are answered one after the 
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from controller.api import wire
 from controller.api.requests import event_of
 from controller.clock import Clock
 from controller.plan.questions import answer
 from controller.server.controller import Controller
+from controller.store.history import HistoryError
 
 
 class ApiCommands:
@@ -38,7 +40,7 @@ class ApiCommands:
         self._reply = reply
         self._shut_down = shut_down
         self._has_drills = has_drills
-        self._questions: asyncio.Queue[wire.Question] = asyncio.Queue()
+        self._questions: asyncio.Queue[wire.Question | wire.ReadHistory] = asyncio.Queue()
 
     def take(self, command: wire.Command) -> None:
         """Take a command. Its answer follows later, under the same request id."""
@@ -47,7 +49,7 @@ class ApiCommands:
                 self._take_shutdown(command)
             case wire.RunDrill() if not self._has_drills:
                 self._answer(command.request_id, "unsupported", "this controller runs no drills")
-            case wire.AskWhatIf() | wire.DescribeCluster():
+            case wire.AskWhatIf() | wire.DescribeCluster() | wire.ReadHistory():
                 self._questions.put_nowait(command)
             case _:
                 self._controller().post(event_of(command))
@@ -57,6 +59,8 @@ class ApiCommands:
             text = "this controller is not ended through its API: stop its process"
             self._answer(command.request_id, "unsupported", text)
         else:
+            # Recorded by the core, but answered here: the run may end before the core has.
+            self._controller().post(event_of(command))
             self._shut_down()
             self._answer(command.request_id, "ok", "ending")
 
@@ -69,5 +73,20 @@ class ApiCommands:
         while True:
             question = await self._questions.get()
             controller = self._controller()
+            if isinstance(question, wire.ReadHistory):
+                self._reply(await _read(question, controller))
+                continue
             now = self._clock.now()
             self._reply(await answer(question, controller.state, controller.policy, now))
+
+
+async def _read(question: wire.ReadHistory, controller: Controller) -> wire.Reply:
+    try:
+        rows: Any = await controller.read_history(
+            question.table, since=question.since, name=question.name, limit=question.limit
+        )
+    except HistoryError as error:
+        return wire.Reply(
+            request_id=question.request_id, is_ok=False, code="failed", message=str(error)
+        )
+    return wire.Reply(request_id=question.request_id, is_ok=True, data={"rows": rows})

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -41,7 +41,7 @@ from controller.server.history_writer import HistoryWriter
 from controller.server.precomputed_plans import PrecomputedPlans
 from controller.server.rank_launches import decode_program
 from controller.server.runtime import Runtime, RuntimeDependencies
-from controller.store.history import HistoryLine, announcements_of
+from controller.store.history import HistoryEntry, entries_of
 from controller.store.journal import Journal
 from controller.store.measured_tables import MeasuredTables
 from controller.store.rendezvous_files import RendezvousFiles
@@ -205,8 +205,18 @@ class Controller:
         found = self.state.tasks.get(task)
         return found.spec if found else None
 
+    async def read_history(
+        self, table: str, *, since: float, name: str | None, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return the newest rows of a table of the history, oldest first.
+
+        Raises:
+            HistoryError: It can't be read.
+        """
+        return await self._history.read(table, since=since, name=name, limit=limit)
+
     def _remember(self, event: Event, instructions: list[Instruction]) -> None:
-        self._history.add(announcements_of(event.number, event.at, instructions))
+        self._history.add(entries_of(event, instructions))
 
     def post(self, body: EventBody) -> None:
         """Have the core handle an event, after the events that wait."""
@@ -232,12 +242,12 @@ class Controller:
         self._opened.close()
 
 
-def _restored(journal: Path) -> tuple[Machine, ReplayedRun, list[HistoryLine]]:
+def _restored(journal: Path) -> tuple[Machine, ReplayedRun, list[HistoryEntry]]:
     """Return what the former controllers have left, and what was announced since the snapshot."""
-    known: list[HistoryLine] = []
+    known: list[HistoryEntry] = []
 
     def remember(event: Event, instructions: list[Instruction]) -> None:
-        known.extend(announcements_of(event.number, event.at, instructions))
+        known.extend(entries_of(event, instructions))
 
     if not journal.exists():
         return Machine(), ReplayedRun(), known

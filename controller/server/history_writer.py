@@ -3,13 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from controller.api.projection import incident_view, plan_view
 from controller.core.state.cluster import ClusterState
 from controller.server.compactor import Retention
-from controller.store.history import HISTORY_NAME, History, HistoryError, HistoryLine, HistoryView
+from controller.store.history import (
+    HISTORY_NAME,
+    History,
+    HistoryEntry,
+    HistoryError,
+    HistoryLine,
+    HistoryView,
+    read_rows,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 1.0
@@ -42,7 +51,7 @@ class HistoryWriter:
     ) -> None:
         self._path, self._state, self._retention = directory / HISTORY_NAME, state, retention
         self._now, self._note = now, note
-        self._waiting: list[HistoryLine] = []
+        self._waiting: list[HistoryEntry] = []
         self._written: dict[tuple[str, int], str] = {}
         """By name and revision, the view of an incident or plan that was written last."""
         self._history: History | None = None
@@ -50,10 +59,10 @@ class HistoryWriter:
         self._has_failed = False
         self._num_writes = 0
 
-    def add(self, lines: Iterable[HistoryLine]) -> None:
-        """Have announcements written soon."""
+    def add(self, entries: Iterable[HistoryEntry]) -> None:
+        """Have announcements and requests written soon."""
         if len(self._waiting) < _MOST_WAITING:
-            self._waiting += lines
+            self._waiting += entries
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -85,11 +94,23 @@ class HistoryWriter:
         if self._history is not None:
             self._history.close()
 
-    def _taken(self) -> tuple[list[HistoryLine], list[HistoryView], list[HistoryView]]:
+    async def read(
+        self, table: str, *, since: float, name: str | None, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return the newest rows of a table, oldest first, with what has just happened.
+
+        Raises:
+            HistoryError: It can't be read.
+        """
+        await self.write()
+        rows = partial(read_rows, self._path, table, since=since, name=name, limit=limit)
+        return await asyncio.to_thread(lambda: list(rows()))
+
+    def _taken(self) -> tuple[list[HistoryEntry], list[HistoryView], list[HistoryView]]:
         """Return what is to be written now."""
-        lines, self._waiting = self._waiting, []
-        if all(each.line.kind == "iteration" for each in lines):
-            return lines, [], []  # iterations change no incident and no plan
+        entries, self._waiting = self._waiting, []
+        if all(isinstance(e, HistoryLine) and e.line.kind == "iteration" for e in entries):
+            return entries, [], []  # iterations change no incident and no plan
         incidents = [
             HistoryView(each.name, 0, each.detected_at, incident_view(each).model_dump_json())
             for each in self._state.incidents.all
@@ -102,18 +123,18 @@ class HistoryWriter:
         ]
         new_incidents, new_plans = self._new_of(incidents), self._new_of(plans)
         self._written = {each[:2]: each.view for each in (*incidents, *plans)}
-        return lines, new_incidents, new_plans
+        return entries, new_incidents, new_plans
 
     def _new_of(self, views: list[HistoryView]) -> list[HistoryView]:
         return [each for each in views if self._written.get(each[:2]) != each.view]
 
     def _write_at_once(
-        self, lines: list[HistoryLine], incidents: list[HistoryView], plans: list[HistoryView]
+        self, entries: list[HistoryEntry], incidents: list[HistoryView], plans: list[HistoryView]
     ) -> None:
         try:
             if self._history is None:
                 self._history = History(self._path)
-            self._history.write(lines, incidents, plans)
+            self._history.write(entries, incidents, plans)
             self._num_writes += 1
             if self._num_writes % _PRUNE_EVERY == 0:
                 keep_s, keep_mb = self._retention.keep_days * _DAY_S, self._retention.keep_mb

@@ -1,4 +1,4 @@
-"""The history of a run, for people: iterations, incidents, plans and announcements, in SQLite.
+"""The history of a run, for people: iterations, incidents, plans, lines and requests, in SQLite.
 
 It is beside the journal and no part of it: a controller decides the same without it, and it may be
 deleted at any time. A row has the number of the event that it follows from, so what a crash kept
@@ -12,10 +12,12 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from controller.core.instructions import Announce
+from controller.core.events import Event, OperatorRequest
+from controller.core.instructions import Announce, AnswerRequest, Instruction
 
 HISTORY_NAME: Final = "history.sqlite"
 _VERSION: Final = 1
@@ -33,12 +35,23 @@ create table if not exists incidents (id text primary key, at real, view text) w
 create table if not exists plans (
     id text, revision integer, at real, view text, primary key (id, revision)
 ) without rowid;
+create table if not exists audit (
+    event integer primary key, at real, actor text, verb text, subject text, asked text, code text,
+    outcome text
+);
 """
 _PRUNED_SHARE: Final = 0.1
 _ORDERED: Final = {
     "iterations": "at, event, ordinal", "lines": "event, ordinal", "incidents": "at, id",
     "plans": "at, id, revision",
+    "audit": "event",
 }  # fmt: skip
+_PRUNED: Final = tuple(table for table in _ORDERED if table != "audit")
+"""What grows by itself. Requests are few, and who asked for what is wanted years later, too."""
+_NAME: Final = {
+    "iterations": "task", "lines": "source", "incidents": "id", "plans": "id", "audit": "subject",
+}  # fmt: skip
+_OF_EVERY_REQUEST: Final = frozenset(field.name for field in fields(OperatorRequest))
 
 
 class HistoryError(Exception):
@@ -77,6 +90,33 @@ class HistoryView(NamedTuple):
     view: str
 
 
+class AuditLine(NamedTuple):
+    """A request of an operator, and what became of it.
+
+    Attributes:
+        event: Number of the request among the events.
+        at: Seconds since the start of the run.
+        actor: Who asked.
+        verb: What for, in the word of the command line.
+        subject: The plan, node, task or measurement.
+        asked: The other fields of the request, as JSON.
+        code: The answer in one word; ``ok`` if it was done.
+        outcome: The answer in a sentence.
+    """
+
+    event: int
+    at: float
+    actor: str
+    verb: str
+    subject: str
+    asked: str
+    code: str
+    outcome: str
+
+
+HistoryEntry = HistoryLine | AuditLine
+
+
 class History:
     """The history of one run, to be written by one process.
 
@@ -90,11 +130,12 @@ class History:
 
     def write(
         self,
-        lines: Sequence[HistoryLine],
+        entries: Sequence[HistoryEntry],
         incidents: Sequence[HistoryView] = (),
         plans: Sequence[HistoryView] = (),
     ) -> None:
-        """Write announcements, and incidents and plans as they are now."""
+        """Write announcements and requests, and incidents and plans as they are now."""
+        lines = [each for each in entries if isinstance(each, HistoryLine)]
         with _explained(self._path), self._database:
             self._database.executemany(
                 "insert or ignore into iterations values (?,?,?,?,?,?,?,?,?)",
@@ -109,6 +150,10 @@ class History:
                 ((each.name, each.at, each.view) for each in incidents),
             )
             self._database.executemany("insert or replace into plans values (?,?,?,?)", plans)
+            self._database.executemany(
+                "insert or ignore into audit values (?,?,?,?,?,?,?,?)",
+                (each for each in entries if isinstance(each, AuditLine)),
+            )
 
     def prune(self, now: float, keep_s: float, keep_bytes: int) -> None:
         """Delete rows that are older than ``keep_s``, and the oldest while the file is too large.
@@ -127,13 +172,13 @@ class History:
 
     def _delete_before(self, at: float) -> None:
         with self._database:
-            for table in _ORDERED:
+            for table in _PRUNED:
                 self._database.execute(f"delete from {table} where at < ?", (at,))  # noqa: S608
 
     def _oldest(self) -> float | None:
         times = [
             self._database.execute(f"select min(at) from {table}").fetchone()[0]  # noqa: S608
-            for table in _ORDERED
+            for table in _PRUNED
         ]
         return min((each for each in times if each is not None), default=None)
 
@@ -194,15 +239,15 @@ def _opened(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
 
 
 def read_rows(
-    path: Path, table: str, *, since: float = 0.0, task: str | None = None, limit: int = 100
+    path: Path, table: str, *, since: float = 0.0, name: str | None = None, limit: int = 100
 ) -> Iterator[dict[str, Any]]:
     """Yield the newest rows of a table, oldest first.
 
     Args:
         path: The history.
-        table: ``iterations``, ``lines``, ``incidents`` or ``plans``.
+        table: ``iterations``, ``lines``, ``incidents``, ``plans`` or ``audit``.
         since: Rows before this time are left out, seconds since the start of the run.
-        task: Of ``iterations`` and ``lines``: the one whose rows are wanted.
+        name: Whose rows are wanted: of which task, from which source, about what, or of which name.
         limit: How many at most.
 
     Raises:
@@ -210,10 +255,10 @@ def read_rows(
     """
     order = _ORDERED[table]
     newest = ", ".join(f"{name} desc" for name in order.split(", "))
-    of_task = {"iterations": " and task = ?", "lines": " and source = ?"}.get(table, "")
-    values: list[object] = [since, *([task] if task is not None else []), limit]
+    values: list[object] = [since, *([name] if name is not None else []), limit]
+    of_name = f" and {_NAME[table]} = ?" if name is not None else ""
     query = (
-        f"select * from (select * from {table} where at >= ?{of_task if task is not None else ''}"  # noqa: S608
+        f"select * from (select * from {table} where at >= ?{of_name}"  # noqa: S608
         f" order by {newest} limit ?) order by {order}"
     )
     with _explained(path), closing(_opened(path, is_read_only=True)) as database:
@@ -228,17 +273,30 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     row.pop("ordinal", None)
     if "view" in row:
         return dict(json.loads(row["view"]))
-    if "facts" in row:
-        row["facts"] = json.loads(row["facts"])
+    for key in ("facts", "asked"):
+        if key in row:
+            row[key] = json.loads(row[key])
     if "is_rerun" in row:
         row["is_rerun"] = bool(row["is_rerun"])
     return row
 
 
-def announcements_of(
-    event: int, at: float, instructions: Iterable[object]
-) -> Iterator[HistoryLine]:
-    """Yield what is announced by the instructions of one event."""
+def entries_of(event: Event, instructions: Iterable[Instruction]) -> Iterator[HistoryEntry]:
+    """Yield what an event leaves in the history."""
     for ordinal, each in enumerate(instructions):
         if isinstance(each, Announce):
-            yield HistoryLine(event, ordinal, at, each)
+            yield HistoryLine(event.number, ordinal, event.at, each)
+        elif isinstance(each, AnswerRequest) and isinstance(event.body, OperatorRequest):
+            yield _audited(event, event.body, each)
+
+
+def _audited(event: Event, request: OperatorRequest, answer: AnswerRequest) -> AuditLine:
+    asked = {
+        field.name: getattr(request, field.name)
+        for field in fields(request)
+        if field.name not in _OF_EVERY_REQUEST
+    }
+    return AuditLine(
+        event.number, event.at, request.actor, request.VERB, request.subject,
+        json.dumps(asked, separators=(",", ":"), default=str), answer.code, answer.message,
+    )  # fmt: skip

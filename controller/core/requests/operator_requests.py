@@ -16,6 +16,7 @@ from controller.core.events import (
     PlanRejected,
     PlanRequested,
     Request,
+    ShutdownRequested,
     UncordonRequested,
 )
 from controller.core.measuring.sizes import Refusal, begin_measurement, cancel_measurement
@@ -51,6 +52,9 @@ def take_request(turn: Turn, request: Request) -> None:
             end_measurement(turn, request)
         case DrillRequested():
             request_drill(turn, request)
+        case ShutdownRequested():
+            turn.announce("warning", "down", "unicron", f"{request.actor} ends the run")
+            turn.answer(request.request_id, "ending")
         case _:
             assert_never(request)
 

@@ -18,6 +18,7 @@ from controller.api.wire import (
     Greeting,
     LogLines,
     MeasureTask,
+    ReadHistory,
     RejectPlan,
     Reply,
     RequestPlan,
@@ -43,6 +44,7 @@ COMMANDS: list[Command] = [
     RunDrill(request_id="r5", actor="op", drill="lose-node", node="n2"),
     AskWhatIf(request_id="r11", actor="op", lost=("n2",), added={"n9": 8}, weights={"gpt-a": 2.0}),
     DescribeCluster(request_id="r12", actor="op"),
+    ReadHistory(request_id="r13", actor="op", table="audit", name="n1"),
     Shutdown(request_id="r6", actor="op"),
 ]
 LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from controller.core.instructions import Announce, Level
+from controller.core.events import Event, PlanRejected, PlanRequested
+from controller.core.instructions import Announce, AnswerRequest, ConnectNode, Level
 from controller.store.history import (
     History,
     HistoryError,
     HistoryLine,
     HistoryView,
-    announcements_of,
+    entries_of,
     read_rows,
 )
+from nodeagent.protocol.ids import NodeId
 
 DAY_S = 86_400.0
 
@@ -78,7 +80,7 @@ def test_an_incident_is_as_it_was_last_and_each_revision_of_a_plan_is_kept(path:
 
 def test_rows_are_chosen_by_task_time_and_number(path: Path) -> None:
     write(path, [*(iteration(n) for n in range(1, 9)), iteration(9, "gpt-b")])
-    newest = read_rows(path, "iterations", task="gpt-a", limit=3)
+    newest = read_rows(path, "iterations", name="gpt-a", limit=3)
     assert [row["iteration"] for row in newest] == [6, 7, 8]
     later = read_rows(path, "iterations", since=7.5)
     assert [row["iteration"] for row in later] == [8, 9]
@@ -126,8 +128,26 @@ def test_a_history_of_another_version_is_refused(path: Path) -> None:
 
 def test_announcements_keep_their_place_among_the_instructions() -> None:
     first, second = (Announce(7, "info", "x", "n1", text) for text in "ab")
-    found = list(announcements_of(7, 1.5, [first, object(), second]))
+    event = Event(7, 1.5, PlanRequested("r1", "ann"))
+    found = list(entries_of(event, [first, ConnectNode(7, NodeId("n1"), ""), second]))
     assert found == [HistoryLine(7, 0, 1.5, first), HistoryLine(7, 2, 1.5, second)]
+
+
+def test_a_request_is_kept_with_its_answer_however_old_it_is(path: Path) -> None:
+    event = Event(7, 1.5, PlanRejected("r1", "ann", "P-1", 2, "too late"))
+    answer = AnswerRequest(7, "r1", is_ok=False, code="decided", message="P-1 is applied already")
+    history = History(path)
+    history.write([*entries_of(event, [answer]), iteration(1)])
+    history.prune(now=1e9, keep_s=DAY_S, keep_bytes=0)
+    history.close()
+    assert list(read_rows(path, "iterations")) == []
+    [row] = read_rows(path, "audit", name="P-1")
+    assert row == {
+        "event": 7, "at": 1.5, "actor": "ann", "verb": "reject", "subject": "P-1",
+        "asked": {"plan": "P-1", "revision": 2, "reason": "too late"}, "code": "decided",
+        "outcome": "P-1 is applied already",
+    }  # fmt: skip
+    assert list(read_rows(path, "audit", name="P-2")) == []
 
 
 # --- unicron history -------------------------------------------------------------------------
@@ -142,7 +162,7 @@ def test_the_command_prints_a_table_or_json(path: Path, capsys: pytest.CaptureFi
     assert "5.000" not in told
     assert main(["history", "lines", str(path.parent)]) == 0
     assert "\x1b[31m" not in capsys.readouterr().out
-    assert main(["history", "iterations", str(path.parent), "--json", "--task", "gpt-a"]) == 0
+    assert main(["history", "iterations", str(path.parent), "--json", "--name", "gpt-a"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["loss"] for row in rows] == [5.0, 2.5]
 
