@@ -21,11 +21,9 @@ from controller.api.views import ClusterView, IncidentState, LogLevel, LogLine, 
 from controller.api.wire import (
     API_VERSION,
     ApprovePlan,
-    AskWhatIf,
     CancelMeasurement,
     Command,
     DecideLoss,
-    DescribeCluster,
     Greeting,
     LogLines,
     MeasureTask,
@@ -191,12 +189,12 @@ class Story:
                 code, message = "nothing", f"{command.node} is not isolated"
             case DecideLoss():
                 code, message = "nothing", f"{command.node} is healthy, not out of contact"
-            case AskWhatIf() | DescribeCluster():
-                code, message = "impossible", "no console asks this"
             case MeasureTask() | CancelMeasurement():
                 code, message = "nothing", "no size fits on idle workers"
             case Shutdown():
                 self.is_over = True
+            case _:
+                code, message = "impossible", "no console asks this"
         return Reply(request_id=command.request_id, is_ok=code == "ok", code=code, message=message)
 
     def _decide(self, state: PlanState, actor: str) -> None:
