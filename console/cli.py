@@ -143,7 +143,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--demo", action="store_true", help="start a demo cluster, and end it with the console"
     )
     what.add_argument(
-        "--cluster", metavar="FILE", help="attach to the controller that runs this cluster file"
+        "--cluster",
+        metavar="FILE",
+        help="attach to the controller that runs this cluster file, also as ssh://HOST/FILE",
     )
     what.add_argument("--connect", metavar="SOCKET", help="attach to a controller's API socket")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII signs only")
@@ -178,20 +180,28 @@ def _refuse(problem: str, code: int = EXIT_USAGE) -> NoReturn:
 def _socket_of(arguments: argparse.Namespace) -> Path:
     if arguments.cluster is None:
         return Path(arguments.connect)
-    from controller.clusterfile.controller_choice import ChoiceError, socket_of  # noqa: PLC0415 (slow)
+    from controller.clusterfile.controller_choice import (  # noqa: PLC0415 (slow)
+        ChoiceError,
+        cluster_place,
+        socket_of,
+    )
 
     try:
-        return socket_of(Path(arguments.cluster))
-    except ChoiceError as error:
+        return socket_of(cluster_place(arguments.cluster))
+    except (ChoiceError, argparse.ArgumentTypeError) as error:
         _refuse(str(error))
 
 
 def _refuse_without_controller(arguments: argparse.Namespace, problem: str) -> NoReturn:
     if arguments.cluster is None:
         _refuse(problem)
-    from controller.clusterfile.controller_choice import EXIT_NO_CONTROLLER, why_no_controller  # noqa: PLC0415 (slow)
+    from controller.clusterfile.controller_choice import (  # noqa: PLC0415 (slow)
+        EXIT_NO_CONTROLLER,
+        cluster_place,
+        why_no_controller,
+    )
 
-    _refuse(why_no_controller(Path(arguments.cluster), problem), EXIT_NO_CONTROLLER)
+    _refuse(why_no_controller(cluster_place(arguments.cluster), problem), EXIT_NO_CONTROLLER)
 
 
 def _attach(path: Path, *, is_ascii: bool) -> int:

@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from controller.arguments import HelpText, Parser
 from controller.command_table import COMMANDS
+from controller.completion import completed_words, offer_completions
 from controller.printing import drop_output, is_of_output, refuse
 
 _DESCRIPTION = """\
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"unicron {version('unicron')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    words = sys.argv[1:] if arguments is None else arguments
+    words = completed_words() or (sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in words if not word.startswith("-")), None)
     run = None
     for command in COMMANDS:
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command.name == chosen:
             add_arguments, run = command.load()
             add_arguments(below)
+    offer_completions(parser)
     parsed = parser.parse_args(words)
     assert run is not None, "the parser refuses what names no command"
     try:

@@ -139,6 +139,12 @@ def _table(kind: str) -> CommandParts:
     return CommandParts(partial(tables_cli.add_arguments, kind), tables_cli.run)
 
 
+def _completion() -> CommandParts:
+    from controller import completion
+
+    return CommandParts(completion.add_arguments, completion.run)
+
+
 def _decision(verb: str) -> CommandParts:
     from controller.operate import decision_cli
 
@@ -327,6 +333,12 @@ COMMANDS: Final = (
         "Simulate months of faults in seconds. The controller's own core and other ways to handle failures"
         " run on the same modelled cluster, which can start as a copy of a real one.",
         _simulate,
+    ),
+    CommandEntry(
+        "completion",
+        "print the completion script of a shell",
+        "Print what bash, zsh or fish needs to complete commands, options and names.",
+        _completion,
     ),
     CommandEntry(
         "uncordon",

@@ -248,15 +248,25 @@ def why_unfit(cluster: Cluster) -> str:
     return f"{placed.reason}: {mend}" if isinstance(placed, Unplaceable) else ""
 
 
-def run_directory(section: ClusterSection, folder: Path) -> Path:
-    """Return the directory of the controller's files; ``folder`` is that of the cluster file."""
+def run_directory(
+    section: ClusterSection,
+    folder: Path,
+    home: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Path:
+    """Return the directory of the controller's files.
+
+    Args:
+        section: What the file says.
+        folder: The directory of the cluster file.
+        home: The home of the controller's user; None for that of this program's.
+        environment: The controller's.
+    """
+    home = home or Path.home()
     if section.run_dir is not None:
-        return folder / Path(section.run_dir).expanduser()
-    return _state_home(os.environ) / "unicron" / section.name
-
-
-def _state_home(environment: Mapping[str, str]) -> Path:
-    """Return the directory for state, after the XDG base directory specification."""
+        first, *rest = Path(section.run_dir).parts
+        return home.joinpath(*rest) if first == "~" else folder / Path(section.run_dir).expanduser()
     given = environment.get("XDG_STATE_HOME", "")
-    # A relative path is to be ignored, says the specification.
-    return Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
+    # A relative path is to be ignored, says the XDG base directory specification.
+    state_home = Path(given) if given.startswith("/") else home / ".local" / "state"
+    return state_home / "unicron" / section.name

@@ -6,6 +6,7 @@ that is being edited does not keep operators from a controller that runs.
 
 import argparse
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,13 @@ from controller.arguments import file_path
 from controller.clusterfile.cluster_keys import ClusterSection
 from controller.clusterfile.cluster_reader import SOCKET_NAME, run_directory
 from controller.clusterfile.file_mistakes import FileMistake, Mistakes
+from controller.clusterfile.remote_cluster import (
+    RemoteClusterError,
+    RemoteFile,
+    RemotePlace,
+    Tunnel,
+    remote_place,
+)
 from controller.clusterfile.section_reading import items_of, read_section
 from controller.clusterfile.toml_document import TomlError, read_toml
 from controller.printing import refuse
@@ -22,7 +30,8 @@ VARIABLE: Final = "UNICRON_CLUSTER"
 DEFAULT_FILE: Final = "cluster.toml"
 EXIT_NO_CONTROLLER: Final = 3
 EXPLAINED: Final = """\
-Without --cluster and --connect, UNICRON_CLUSTER names the cluster file, else ./cluster.toml is used."""
+Without --cluster and --connect, UNICRON_CLUSTER names the cluster file, else ./cluster.toml is used.
+A controller on another machine is reached over SSH: --cluster ssh://HOST/PATH/OF/cluster.toml."""
 
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +39,22 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--cluster",
-        type=file_path,
+        type=cluster_place,
         metavar="FILE",
-        help="the cluster file that the controller was started with (default: $UNICRON_CLUSTER, else"
-        " ./cluster.toml)",
+        help="the cluster file that the controller was started with, also as ssh://[USER@]HOST[:PORT]/FILE"
+        " (default: $UNICRON_CLUSTER, else ./cluster.toml)",
     )
     choice.add_argument(
         "--connect", type=file_path, metavar="SOCKET", help="the controller's API socket instead"
     )
+
+
+def cluster_place(text: str) -> Path | RemotePlace:
+    """Return what an option names: a file here, or one on another machine."""
+    try:
+        return remote_place(text) or file_path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 class ChoiceError(Exception):
@@ -52,13 +69,17 @@ def choose_controller(
     With ``--connect`` no file is known. Then ``arguments.cluster`` stays None.
 
     Raises:
-        ChoiceError: Nothing names a cluster, or the file can't be read.
+        ChoiceError: Nothing names a cluster, or the file can't be read, or its machine can't be
+            reached.
     """
     if arguments.connect is not None:
         return
     if arguments.cluster is None:
         if named := environment.get(VARIABLE, ""):
-            arguments.cluster = Path(named)
+            try:
+                arguments.cluster = remote_place(named) or Path(named)
+            except ValueError as error:
+                raise ChoiceError(f"{VARIABLE}: {error}") from error
         elif Path(DEFAULT_FILE).is_file():
             arguments.cluster = Path(DEFAULT_FILE)
         else:
@@ -69,12 +90,36 @@ def choose_controller(
     arguments.connect = socket_of(arguments.cluster)
 
 
-def socket_of(path: Path) -> Path:
-    """Return the API socket of the controller of a cluster file.
+def socket_of(place: Path | RemotePlace) -> Path:
+    """Return a socket at which the controller of a cluster file answers, if it runs.
+
+    Of a remote file that is the local end of a connection, which is open until the program ends.
 
     Raises:
-        ChoiceError: The file can't be read, or does not name the cluster.
+        ChoiceError: The file can't be read, does not name the cluster, or is out of reach.
     """
+    if isinstance(place, RemotePlace):
+        try:
+            return Tunnel(place, lambda file: _remote_socket(place, file)).socket
+        except RemoteClusterError as error:
+            raise ChoiceError(str(error)) from error
+    return run_directory(_section_of(place), place.absolute().parent) / SOCKET_NAME
+
+
+def _remote_socket(place: RemotePlace, file: RemoteFile) -> str:
+    with tempfile.TemporaryDirectory(prefix="unicron-") as directory:
+        copied = Path(directory) / DEFAULT_FILE
+        copied.write_text(file.text, encoding="utf-8")
+        try:
+            section = _section_of(copied)
+        except ChoiceError as error:
+            raise ChoiceError(str(error).replace(str(copied), str(place))) from error
+    environment = {"XDG_STATE_HOME": file.state_home}
+    run_dir = run_directory(section, Path(place.path).parent, Path(file.home), environment)
+    return str(run_dir / SOCKET_NAME)
+
+
+def _section_of(path: Path) -> ClusterSection:
     try:
         document = read_toml(path)
     except TomlError as error:
@@ -84,12 +129,14 @@ def socket_of(path: Path) -> Path:
     section = read_section(document, ("cluster",), values, ClusterSection, mistakes)
     if section is None:
         raise ChoiceError(str(mistakes.found[0]))
-    return run_directory(section, path.absolute().parent) / SOCKET_NAME
+    return section
 
 
-def why_no_controller(cluster: Path, reason: str) -> str:
+def why_no_controller(cluster: Path | RemotePlace, reason: str) -> str:
     """Return one line: no controller runs this cluster file, and how to start one."""
     start = f"start one with: unicron run {cluster}"
+    if isinstance(cluster, RemotePlace):
+        start = f"start one there with: unicron run {cluster.path}"
     return f"no controller runs {cluster} ({reason}); {start}"
 
 

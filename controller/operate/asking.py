@@ -5,10 +5,12 @@ import getpass
 import json
 import sys
 import uuid
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Final, Literal
 
-from controller.api.client import NoControllerError, ask
+from controller.api.client import NoControllerError, ask, connect
+from controller.api.views import ClusterView, PlanState
 from controller.api.wire import Command, Reply
 from controller.arguments import HelpText
 from controller.clusterfile.controller_choice import (
@@ -18,6 +20,7 @@ from controller.clusterfile.controller_choice import (
     choose_controller,
     refuse_without_controller,
 )
+from controller.completion import complete_with
 from controller.printing import refuse
 
 EXIT_REFUSED: Final = 1
@@ -36,6 +39,18 @@ EXIT_CODES_OF_PLANS: Final = f"""\
 _EXIT_BY_CODE: Final = {
     "unknown": EXIT_UNKNOWN, "superseded": EXIT_STALE, "decided": EXIT_STALE
 }  # fmt: skip
+
+
+NameKind = Literal["task", "node", "incident", "plan", "waiting plan"]
+_NAMES: Final[dict[NameKind, Callable[[ClusterView], Iterable[str]]]] = {
+    "task": lambda view: (each.name for each in view.tasks),
+    "node": lambda view: (each.node for each in view.nodes),
+    "incident": lambda view: (each.id for each in view.incidents),
+    "plan": lambda view: (each.id for each in view.plans),
+    "waiting plan": lambda view: (
+        f"{each.id}:{each.revision}" for each in view.plans if each.state is PlanState.PENDING
+    ),
+}
 
 
 class RefusedError(Exception):
@@ -69,6 +84,20 @@ def add_common(
     parser.epilog = f"{text}\n\n{EXPLAINED}\n\n{exit_codes}\n\nexamples:\n{lines}\n"
     add_choice(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def complete_names(action: argparse.Action, *kinds: NameKind) -> None:
+    """Have an argument completed with names that the running controller knows."""
+
+    def names(arguments: argparse.Namespace) -> Iterator[str]:
+        with suppress(ChoiceError, NoControllerError):
+            choose_controller(arguments)
+            with connect(arguments.connect) as connection:
+                view = next(connection.views())
+                for kind in kinds:
+                    yield from _NAMES[kind](view)
+
+    complete_with(action, names)
 
 
 def who_asks() -> tuple[str, str]:

@@ -9,7 +9,14 @@ from typing import Any
 from controller.api.client import ask
 from controller.api.wire import ReadHistory
 from controller.arguments import positive_int
-from controller.operate.asking import RefusedError, add_common, explained, guarded, who_asks
+from controller.operate.asking import (
+    RefusedError,
+    add_common,
+    complete_names,
+    explained,
+    guarded,
+    who_asks,
+)
 from controller.operate.showing import newest_view
 from controller.printing import plain_console, print_table
 
@@ -23,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "With --json each request is an object of its own.",
         ("unicron audit", "unicron audit --name n3", "unicron audit --json | jq 'select(.code != \"ok\")'"),
     )  # fmt: skip
-    parser.add_argument("--name", help="only about this plan, node, task or measurement")
+    name = parser.add_argument("--name", help="only about this plan, node, task or measurement")
+    complete_names(name, "task", "node", "plan")
     parser.add_argument(
         "--limit", type=positive_int, default=50, metavar="N", help="the newest N (default 50)"
     )

@@ -17,6 +17,7 @@ from controller.operate.asking import (
     EXIT_UNKNOWN,
     RefusedError,
     add_common,
+    complete_names,
     guarded,
     send,
     who_asks,
@@ -48,7 +49,10 @@ def add_arguments(verb: str, parser: argparse.ArgumentParser) -> None:
     exit_codes = EXIT_CODES if verb == "propose" else EXIT_CODES_OF_PLANS
     add_common(parser, _TEXTS[verb], _EXAMPLES[verb], exit_codes)
     if verb != "propose":
-        parser.add_argument("plan", metavar="PLAN[:REVISION]", help="the plan that you have seen")
+        plan = parser.add_argument(
+            "plan", metavar="PLAN[:REVISION]", help="the plan that you have seen"
+        )
+        complete_names(plan, "waiting plan")
     if verb == "reject":
         parser.add_argument("--reason", default="", help="why, for the record")
 

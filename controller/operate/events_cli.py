@@ -12,7 +12,7 @@ from typing import Final
 from controller.api.client import NoControllerError, connect
 from controller.api.views import LogLevel, LogLine
 from controller.arguments import positive_int
-from controller.operate.asking import add_common, guarded
+from controller.operate.asking import add_common, complete_names, guarded
 from profiles.records import on_one_line
 
 _PAUSE_S: Final = 1.0
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow", action="store_true", help="then print each new line, until Ctrl-C"
     )
-    parser.add_argument("--name", help="only about this task, node, incident or plan")
+    name = parser.add_argument("--name", help="only about this task, node, incident or plan")
+    complete_names(name, "task", "node", "incident", "plan")
     parser.add_argument(
         "--level", action="append", choices=[each.value for each in LogLevel],
         help="only of this level; may be given again",

@@ -12,6 +12,7 @@ from controller.operate.asking import (
     EXIT_UNKNOWN,
     RefusedError,
     add_common,
+    complete_names,
     explained,
     guarded,
     who_asks,
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Incidents and plans that the controller no longer shows are read from the history of the run.",
         ("unicron explain I-7", "unicron explain P-3", "unicron explain gpt-a", "unicron explain n3"),
     )  # fmt: skip
-    parser.add_argument("name", metavar="ID", help="an incident, a plan, a task or a node")
+    name = parser.add_argument("name", metavar="ID", help="an incident, a plan, a task or a node")
+    complete_names(name, "incident", "plan", "task", "node")
 
 
 def run(arguments: argparse.Namespace) -> int:

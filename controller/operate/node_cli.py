@@ -3,7 +3,7 @@
 import argparse
 
 from controller.api.wire import DecideLoss, UncordonNode
-from controller.operate.asking import add_common, guarded, send, who_asks
+from controller.operate.asking import add_common, complete_names, guarded, send, who_asks
 from controller.printing import refuse
 
 _MAX_DIGITS = 4
@@ -34,9 +34,10 @@ def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
             "unicron uncordon n3 --connect /run/unicron.sock --force --json",
         ),
     )
-    parser.add_argument(
+    node = parser.add_argument(
         "node", metavar="NODE[:GPU]", help="the isolated node, or one isolated GPU of it"
     )
+    complete_names(node, "node")
     parser.add_argument(
         "--force",
         action="store_true",
@@ -54,7 +55,8 @@ def add_unreachable_arguments(parser: argparse.ArgumentParser) -> None:
             "unicron unreachable n3 --wait --connect /run/unicron.sock --json",
         ),
     )
-    parser.add_argument("node", metavar="NODE", help="the node out of contact")
+    node = parser.add_argument("node", metavar="NODE", help="the node out of contact")
+    complete_names(node, "node")
     verdict = parser.add_mutually_exclusive_group(required=True)
     verdict.add_argument(
         "--lost", action="store_true", help="the node is lost: continue without it"

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from controller.api.views import ClusterView, IncidentView, PlanView
-from controller.operate.asking import add_common, known_names
+from controller.operate.asking import add_common, complete_names, known_names
 from controller.operate.showing import Shown, add_watch, show
 from controller.operate.status_report import (
     StatusTable,
@@ -42,12 +42,14 @@ def add_arguments(kind: str, parser: argparse.ArgumentParser) -> None:
     add_common(parser, _TEXTS[kind], _EXAMPLES[kind])
     add_watch(parser)
     if kind in {"tasks", "nodes"}:
-        parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+        names = parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+        complete_names(names, "task" if kind == "tasks" else "node")
     else:
         parser.add_argument("--all", action="store_true", help="also what is over")
-        parser.add_argument(
+        name = parser.add_argument(
             "--name", metavar="NAME", help="only those that concern this task or node"
         )
+        complete_names(name, "task", "node")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -103,6 +103,8 @@ class HistoryWriter:
             HistoryError: It can't be read.
         """
         await self.write()
+        if not self._path.exists():
+            return []
         rows = partial(read_rows, self._path, table, since=since, name=name, limit=limit)
         return await asyncio.to_thread(lambda: list(rows()))
 
