@@ -139,6 +139,12 @@ def _table(kind: str) -> CommandParts:
     return CommandParts(partial(tables_cli.add_arguments, kind), tables_cli.run)
 
 
+def _logs() -> CommandParts:
+    from controller.operate import logs_cli
+
+    return CommandParts(logs_cli.add_arguments, logs_cli.run)
+
+
 def _completion() -> CommandParts:
     from controller import completion
 
@@ -248,6 +254,12 @@ COMMANDS: Final = (
         "print the newest events, and follow them",
         "Print what a running controller has announced, and then each new line.",
         _events,
+    ),
+    CommandEntry(
+        "logs",
+        "print what the ranks of a task write, and follow it",
+        "Print the output of a task's ranks, which the controller reads from their nodes.",
+        _logs,
     ),
     CommandEntry(
         "explain",

@@ -188,6 +188,30 @@ class ReadHistory(ClientCommand):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 
 
+class LogPosition(View):
+    """How far a client has read the output of a rank."""
+
+    name: str
+    end: int
+
+
+class ReadLogs(ClientCommand):
+    """Ask for the output of a task's ranks; all ranks if none is named.
+
+    ``after`` has, by rank, how far the client has read already; without it the answer holds the
+    end. The reply's ``logs`` has an object for each rank: ``rank``, ``node``, ``name``, ``begin``,
+    ``end``, ``text`` and ``error``.
+
+    Refusals: ``unknown``, ``too_many`` (ranks at once).
+    """
+
+    kind: Literal["read_logs"] = "read_logs"
+    task: str
+    ranks: tuple[int, ...] = ()
+    after: dict[int, LogPosition] = Field(default_factory=dict)
+    max_bytes: Annotated[int, Field(ge=1, le=65_536)] = 16_384
+
+
 class Shutdown(ClientCommand):
     """End the run: of a demo, or of a cluster. Tasks save a checkpoint, then agents are ended.
 
@@ -212,6 +236,7 @@ Command = Annotated[
     | MeasureTask
     | CancelMeasurement
     | ReadHistory
+    | ReadLogs
     | Shutdown,
     Field(discriminator="kind"),
 ]

@@ -51,8 +51,10 @@ from nodeagent.protocol.messages import (
     FromAgent,
     Heartbeat,
     InjectFault,
+    LogPart,
     OrderRanksCommand,
     ProbePeerCommand,
+    ReadLog,
     Refuse,
     Report,
     StartRanksCommand,
@@ -126,6 +128,7 @@ class LinkContext:
 
 _LOG: Final = logging.getLogger(__name__)
 _SILENCE_LIMIT_S: Final = 2.0
+_OUT_OF_CONTACT: Final = "its node is out of contact"
 _READ_BYTES: Final = 64 * 1024
 _FIRST_BACKOFF_S: Final = 0.2
 _LAST_BACKOFF_S: Final = 2.0
@@ -152,6 +155,7 @@ class NodeLink:
         self._logins = context.logins
         self._writer: asyncssh.SSHWriter[bytes] | None = None
         self._commands = OpenCommands(address.node, listener.post)
+        self._log_requests: dict[str, asyncio.Future[LogPart]] = {}
         self._last_seq = last_seq
         self._report_age = ReportAge()
         self._last_message_at = 0.0
@@ -332,6 +336,8 @@ class NodeLink:
                 self._take_heartbeat(message)
             case CommandDone():
                 self._commands.take(message)
+            case LogPart():
+                self._take_log(message)
             case StoreCall():
                 self._listener.take_store_call(node, message)
 
@@ -368,7 +374,25 @@ class NodeLink:
         _LOG.info("contact lost: node=%s reason=%s", self.address.node, reason)
         self._post(ContactLost(self.address.node, contact_until, reason))
         self._commands.lose_contact()
+        for command_id in list(self._log_requests):
+            self._take_log(LogPart(command_id=command_id, error=_OUT_OF_CONTACT))
         return True
+
+    async def read_log(self, request: ReadLog) -> LogPart:
+        """Return a part of a rank's output. If that is out of reach, the answer says so."""
+        if not self._write(request):
+            return LogPart(command_id=request.command_id, error=_OUT_OF_CONTACT)
+        answer: asyncio.Future[LogPart] = asyncio.get_running_loop().create_future()
+        self._log_requests[request.command_id] = answer
+        try:
+            return await answer
+        finally:
+            self._log_requests.pop(request.command_id, None)
+
+    def _take_log(self, part: LogPart) -> None:
+        answer = self._log_requests.get(part.command_id)
+        if answer is not None and not answer.done():
+            answer.set_result(part)
 
     def _post(self, body: EventBody) -> None:
         self._listener.post(body)

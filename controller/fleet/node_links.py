@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import override
 
@@ -33,6 +33,20 @@ _PROBE_LIMIT_S: Final = 0.8
 _EXPIRY_INTERVAL_S: Final = 1.0
 _NOWHERE: Final = NodeId("")
 """Origin of the calls of a former controller. Ranks without an answer repeat their calls."""
+
+
+class LogPlace(NamedTuple):
+    """Which part of a rank's output is wanted.
+
+    Attributes:
+        name: The log of the part before; empty for the newest one's end.
+        end: Where that part ended.
+        max_bytes: How much at most.
+    """
+
+    name: str
+    end: int
+    max_bytes: int
 
 
 class FleetListener(Protocol):
@@ -196,6 +210,19 @@ class SshFleet(Fleet, Listener):
             fault=fault,
         )
         self._command(node, command, RankSubject("drill", task, rank.generation))
+
+    async def read_log(
+        self, node: NodeId, task: TaskId, global_rank: int, place: LogPlace
+    ) -> messages.LogPart:
+        """Return a part of a rank's output on a node. If that is out of reach, it says so."""
+        request = messages.ReadLog(
+            command_id=next(self._command_ids), task=task, global_rank=global_rank,
+            name=place.name, begin=place.end, max_bytes=place.max_bytes,
+        )  # fmt: skip
+        link = self._links.get(node)
+        if link is None:
+            return messages.LogPart(command_id="", error="its node has left the cluster")
+        return await link.read_log(request)
 
     @override
     def probe(self, instruction: ProbeNode) -> None:

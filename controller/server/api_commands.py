@@ -12,6 +12,7 @@ from controller.api.requests import event_of
 from controller.clock import Clock
 from controller.plan.questions import answer
 from controller.server.controller import Controller
+from controller.server.rank_logs import read_logs
 from controller.store.history import HistoryError
 
 
@@ -41,6 +42,7 @@ class ApiCommands:
         self._shut_down = shut_down
         self._has_drills = has_drills
         self._questions: asyncio.Queue[wire.Question | wire.ReadHistory] = asyncio.Queue()
+        self._logs: asyncio.Queue[wire.ReadLogs] = asyncio.Queue()
 
     def take(self, command: wire.Command) -> None:
         """Take a command. Its answer follows later, under the same request id."""
@@ -51,6 +53,8 @@ class ApiCommands:
                 self._answer(command.request_id, "unsupported", "this controller runs no drills")
             case wire.AskWhatIf() | wire.DescribeCluster() | wire.ReadHistory():
                 self._questions.put_nowait(command)
+            case wire.ReadLogs():
+                self._logs.put_nowait(command)
             case _:
                 self._controller().post(event_of(command))
 
@@ -70,6 +74,17 @@ class ApiCommands:
 
     async def run(self) -> None:
         """Answer questions until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._answer_questions())
+            while True:
+                question = await self._logs.get()
+                group.create_task(self._answer_with_logs(question))
+
+    async def _answer_with_logs(self, question: wire.ReadLogs) -> None:
+        controller = self._controller()
+        self._reply(await read_logs(question, controller.state, controller.fleet))
+
+    async def _answer_questions(self) -> None:
         while True:
             question = await self._questions.get()
             controller = self._controller()

@@ -21,8 +21,11 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
-PROTOCOL_VERSION: Final = 10
+PROTOCOL_VERSION: Final = 11
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
+
+MAX_LOG_BYTES: Final = 64 * 1024
+"""Of a rank's output, in one answer."""
 
 
 class _Message(BaseModel):
@@ -154,6 +157,22 @@ class InjectFault(_Message):
     fault: RankFault
 
 
+class ReadLog(_Message):
+    """Ask for a part of the output of a rank, of this generation or an older one.
+
+    ``name`` and ``begin`` are those of the answer before, to continue there. Where the rank has
+    another log meanwhile, or without a name, the answer holds the newest log's end.
+    """
+
+    kind: Literal["read_log"] = "read_log"
+    command_id: str
+    task: TaskId
+    global_rank: int
+    name: str = ""
+    begin: int = 0
+    max_bytes: Annotated[int, Field(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES
+
+
 # --- from the agent ------------------------------------------------------------------------
 
 
@@ -213,6 +232,26 @@ class CommandDone(_Message):
     detail: str = ""
 
 
+class LogPart(_Message):
+    """Answer to a ``ReadLog``.
+
+    Attributes:
+        name: Which of the rank's logs it is of; empty if there is none.
+        begin: First byte of ``text`` in it.
+        end: Byte after the last of ``text``.
+        text: What the rank has written, from the beginning of a line on.
+        error: Why there is no text; empty if there may be some.
+    """
+
+    kind: Literal["log_part"] = "log_part"
+    command_id: str
+    name: str = ""
+    begin: int = 0
+    end: int = 0
+    text: str = ""
+    error: str = ""
+
+
 ToAgent = Annotated[
     Attach
     | Acknowledge
@@ -220,9 +259,11 @@ ToAgent = Annotated[
     | OrderRanksCommand
     | ProbePeerCommand
     | InjectFault
+    | ReadLog
     | StoreReply,
     Field(discriminator="kind"),
 ]
 FromAgent = Annotated[
-    Welcome | Refuse | Report | Heartbeat | CommandDone | StoreCall, Field(discriminator="kind")
+    Welcome | Refuse | Report | Heartbeat | CommandDone | LogPart | StoreCall,
+    Field(discriminator="kind"),
 ]

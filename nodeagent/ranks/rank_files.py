@@ -23,6 +23,8 @@ from nodeagent.process_tools.process_files import (
     StartRecord,
     replace_file,
 )
+from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.messages import LogPart, ReadLog
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.supervisor import RankKey, key_of
 
@@ -144,6 +146,16 @@ class RankFiles:
         """Return the last lines of the rank's log from ``begin`` on, at most ``TAIL_BYTES``."""
         return last_words(tail_of(self.log(key), _SEARCHED_BYTES, begin))
 
+    def newest_log(self, task: TaskId, global_rank: int) -> Path | None:
+        """Return the log of the newest process that began as this rank; None if there is none."""
+        found: list[tuple[int, Path]] = []
+        for path in self.directory.glob("*.log"):
+            stem, _, rank = path.name.removesuffix(".log").rpartition(".")
+            name, _, generation = stem.rpartition(".")
+            if name == task and rank == str(global_rank) and generation.isdecimal():
+                found.append((int(generation), path))
+        return max(found)[1] if found else None
+
     def line_of(self, key: RankKey, tail: str) -> int:
         """Return the number of the line at which ``tail`` begins in the log; 0 if not known.
 
@@ -195,6 +207,35 @@ def tail_of(path: Path, num_bytes: int = TAIL_BYTES, begin: int = 0) -> str:
     if size - num_bytes > begin:
         data = data[data.find(b"\n") + 1 :]
     return data.decode("utf-8", "replace")
+
+
+def log_part(request: ReadLog, path: Path, first_byte: int) -> LogPart:
+    """Return the part of a log that is asked for: what follows the last part, or the end.
+
+    Args:
+        request: What is asked for.
+        path: The rank's newest log.
+        first_byte: Where its output begins in it: before that another rank wrote.
+
+    Raises:
+        OSError: It can't be read.
+    """
+    size = path.stat().st_size
+    if request.name == path.name and first_byte <= request.begin <= size:
+        begin, is_line_begin = request.begin, True
+    else:
+        begin = max(first_byte, size - request.max_bytes)
+        is_line_begin = begin == first_byte
+    with path.open("rb") as file:
+        file.seek(begin)
+        data = file.read(request.max_bytes)
+    if not is_line_begin:
+        cut = data.find(b"\n") + 1
+        begin, data = begin + cut, data[cut:]
+    return LogPart(
+        command_id=request.command_id, name=path.name, begin=begin, end=begin + len(data),
+        text=data.decode("utf-8", "replace"),
+    )  # fmt: skip
 
 
 def last_words(text: str, num_bytes: int = TAIL_BYTES) -> str:

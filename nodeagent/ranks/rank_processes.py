@@ -16,6 +16,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from typing_extensions import override
@@ -23,6 +24,7 @@ from typing_extensions import override
 from nodeagent.outbox.outbox_file import OutboxFile
 from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.process_tools.node_clock import NodeClock
+from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.local import RankHello, RankPulse
 from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted
@@ -74,6 +76,15 @@ class RankProcesses(Ranks):
     def living(self) -> list[RankProcess]:
         """Return the ranks whose exit is not stored yet."""
         return list(self._by_pid.values())
+
+    def log_of(self, task: TaskId, global_rank: int) -> tuple[Path, int] | None:
+        """Return the newest log of a rank, and where its own output begins there."""
+        living = [each for each in self.living() if each.key[::2] == (task, global_rank)]
+        if living:
+            newest = max(living, key=lambda rank: rank.key.generation)
+            return self._files.log(newest.first_key), newest.record.log_begin
+        path = self._files.newest_log(task, global_rank)
+        return None if path is None else (path, 0)
 
     def find(self, key: RankKey) -> RankProcess | None:
         """Return the living rank of that name in this run of the controller, if there is one."""

@@ -1,4 +1,4 @@
-"""The controller's commands, carried out: start, halt, stop, inspect, probe, break.
+"""The controller's commands, carried out: start, halt, stop, inspect, probe, break, read.
 
 A command outlives the session that brought it; its result goes to whichever controller is attached
 then. A ``command_id`` that comes again is not carried out again: while it runs nothing happens,
@@ -29,14 +29,17 @@ from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.messages import (
     CommandDone,
     InjectFault,
+    LogPart,
     OrderRanksCommand,
     ProbePeerCommand,
+    ReadLog,
     StartRanksCommand,
 )
 from nodeagent.protocol.orders import HaltOrder, InspectOrder, RankOrder, StopOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.ranks.rank_connections import RankConnections
+from nodeagent.ranks.rank_files import log_part
 from nodeagent.ranks.rank_process import RankProcess
 from nodeagent.ranks.rank_processes import RankProcesses, Spawn
 from nodeagent.ranks.rank_starter import RankStarter, StartError
@@ -59,7 +62,8 @@ NUM_REMEMBERED: Final = 512
 OLD_RANKS_LIMIT_S: Final = 30.0
 END_LIMIT_S: Final = 5.0
 
-AgentCommand = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault
+AgentCommand = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault | ReadLog
+_RememberedCommand = StartRanksCommand | OrderRanksCommand | ProbePeerCommand | InjectFault
 InspectProcesses = Callable[[Sequence[RankProcess], float, float], Awaitable[None]]
 """Looks where ranks stand, with the limits of ``InspectOrder``."""
 
@@ -82,7 +86,7 @@ class AgentCommands:
     ) -> None:
         self.state_dir = Path()
         self.on_inspect: InspectProcesses = _look_at_nobody
-        self.on_done: Callable[[CommandDone], None] = lambda _done: None
+        self.on_done: Callable[[CommandDone | LogPart], None] = lambda _done: None
         self._processes = processes
         self._hub = hub
         self._template = template
@@ -101,7 +105,9 @@ class AgentCommands:
     def submit(self, command: AgentCommand) -> None:
         """Carry out ``command`` in the background, unless it came before."""
         command_id = command.command_id
-        if command_id in self._done:
+        if isinstance(command, ReadLog):
+            self._spawn(self._read_log(command), f"{command.kind} {command_id}")
+        elif command_id in self._done:
             self.on_done(self._done[command_id])
         elif command_id not in self._running:
             self._running.add(command_id)
@@ -115,7 +121,7 @@ class AgentCommands:
         await self._processes.end([rank.key for rank in ranks], END_LIMIT_S)
         await self._template.end()
 
-    async def _run(self, command: AgentCommand) -> None:
+    async def _run(self, command: _RememberedCommand) -> None:
         run_id = self._outbox.outbox.run_id
         # Stands for a failure of our own: the blanket handler around this logs it.
         done = CommandDone(command_id=command.command_id, error="the agent failed; see agent.log")
@@ -135,7 +141,7 @@ class AgentCommands:
             self._done.popitem(last=False)
         self.on_done(done)
 
-    async def _execute(self, command: AgentCommand) -> str:
+    async def _execute(self, command: _RememberedCommand) -> str:
         """Carry out ``command``; return the detail of its result."""
         match command:
             case StartRanksCommand():
@@ -150,6 +156,18 @@ class AgentCommands:
             case _:
                 assert_never(command)
         return ""
+
+    async def _read_log(self, request: ReadLog) -> None:
+        """Answer with a part of a rank's output. It changes nothing, and is not remembered."""
+        log = self._processes.log_of(request.task, request.global_rank)
+        answer = LogPart(command_id=request.command_id, error="no output of this rank is kept")
+        if log is not None:
+            try:
+                answer = await asyncio.to_thread(log_part, request, *log)
+            except OSError as error:
+                reason = f"{log[0]}: {error.strerror or error}"
+                answer = LogPart(command_id=request.command_id, error=reason)
+        self.on_done(answer)
 
     async def _start(self, command: StartRanksCommand) -> None:
         marks = self._outbox.outbox

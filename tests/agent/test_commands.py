@@ -21,6 +21,7 @@ from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.messages import (
     InjectFault,
     OrderRanksCommand,
+    ReadLog,
 )
 from nodeagent.protocol.observations import (
     IterationCommitted,
@@ -465,3 +466,53 @@ async def test_a_command_that_has_not_attached_is_not_disturbed_by_a_look(
     assert (await controller.do(inspect().model_copy(update={"command_id": "2"}))).error is None
     assert (await controller.first(RankInspected)).standing.where == "stopped"
     assert "my own signal" not in log(node, "mine.1.0")
+
+
+# --- the output of ranks, read for people ------------------------------------------------------
+
+
+async def test_the_output_of_a_rank_is_read_on_from_part_to_part(
+    node: AgentNode, controller: FakeController, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    await controller.start_ranks(
+        launch(f"print('one\\ntwo', flush=True); open({str(gate)!r}).read(); print('three')")
+    )
+
+    newest = ReadLog(command_id="", task=TASK, global_rank=0)
+    await until(lambda: log(node, f"{TASK}.1.0").count("\n") == 2, "two lines")
+    part = await controller.read_log(newest)
+    assert (part.begin, part.text, part.error) == (0, "one\ntwo\n", "")
+    after = newest.model_copy(update={"name": part.name, "begin": part.end})
+    assert (await controller.read_log(after)).text == ""
+    gate.write_text("go")
+    await controller.reported(RankExited)
+    last = await controller.read_log(after)
+    assert (last.begin, last.text) == (part.end, "three\n")
+    little = await controller.read_log(newest.model_copy(update={"max_bytes": 8}))
+    assert little.text == "three\n", "from the beginning of a line on"
+    elsewhere = newest.model_copy(update={"name": "another.1.0.log", "begin": 10**6})
+    assert (await controller.read_log(elsewhere)).text == "one\ntwo\nthree\n"
+
+
+async def test_a_rank_without_output_is_an_answer_and_a_name_is_no_path(
+    node: AgentNode, controller: FakeController
+) -> None:
+    missing = "no output of this rank is kept"
+    request = ReadLog(command_id="", task=TASK, global_rank=7)
+    assert (await controller.read_log(request)).error == missing
+    (node.state_dir / "secret.1.0.log").write_text("secret")
+    for task in ("../secret", "*", ""):
+        request = ReadLog(command_id="", task=TaskId(task), global_rank=0)
+        assert (await controller.read_log(request)).error == missing
+
+
+async def test_the_newest_generation_is_read(controller: FakeController) -> None:
+    for generation in (9, 10):
+        await controller.start_ranks(
+            launch(f"print({generation})", generation=generation), command_id=f"s{generation}"
+        )
+        await controller.reported(RankExited, generation - 8)
+    part = await controller.read_log(ReadLog(command_id="", task=TASK, global_rank=0))
+    assert (part.name, part.text) == (f"{TASK}.10.0.log", "10\n")

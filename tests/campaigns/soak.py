@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,10 +142,21 @@ class Soak:
                     self._verify()
         with _controller(self.path):
             newest = self._iterations()
-            wait_until(lambda: self._have_gone_on(newest), limit_s=120)
+            try:
+                wait_until(lambda: self._have_gone_on(newest), limit_s=120)
+            except AssertionError:
+                self._explain()
+                raise
             done = self._iterations()
         self._verify()
         return done
+
+    def _explain(self) -> None:
+        """Print what is known while a task does not go on."""
+        for words in (["status"], ["events", "--limit", "200"]):
+            command = unicron(*words, "--cluster", str(self.path))
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            sys.stdout.write(done.stdout + done.stderr)
 
     def _have_gone_on(self, newest: dict[str, int]) -> bool:
         done = self._iterations()
@@ -227,6 +239,9 @@ def main() -> int:
     parser.add_argument(
         "--kill-every", type=float, default=0.0, metavar="S", help="kill the controller, too"
     )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="copy the run directory here if something fails"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ut-", dir="/tmp") as name:
         directory = Path(name)
@@ -235,6 +250,10 @@ def main() -> int:
         try:
             with playground(directory / "t", directory / "play", *sizes) as nodes:
                 return _campaign(nodes, directory, options)
+        except AssertionError:
+            if options.keep is not None:
+                shutil.copytree(directory / "soak" / "run", options.keep)
+            raise
         finally:
             end_everything_of(directory, "soak", "calm")
 

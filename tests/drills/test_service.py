@@ -167,6 +167,29 @@ def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_pat
         assert status["incidents"] == []
         assert status["controller"]["term"] == 1
         assert (path.parent / "checkpoints" / "command").is_dir()
+        read = subprocess.run(
+            unicron("logs", "command:1", "--tail", "3", "--json", "--cluster", str(path)),
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        lines = [json.loads(each) for each in read.stdout.splitlines()]
+        assert [each["rank"] for each in lines] == [1, 1, 1]
+        assert any("iteration" in each["line"] for each in lines)
+        of_all = subprocess.run(
+            unicron("logs", "command", "--tail", "1", "--cluster", str(path)),
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        [line] = of_all.stdout.splitlines()
+        assert line.startswith("   1 | "), "rank 0 of the example says nothing"
+        for ranks_of, told in {
+            "command:2": "command has no rank 2: it has 2 ranks",
+            "none": "there is no task none: ",
+        }.items():
+            refused = subprocess.run(
+                unicron("logs", ranks_of, "--cluster", str(path)),
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert refused.returncode == 4
+            assert told in refused.stderr
 
 
 OWN_DIRECTORY = """\

@@ -6,6 +6,7 @@ file. ``FakeController`` attaches as the real one does and keeps everything it h
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -31,6 +32,8 @@ from nodeagent.protocol.messages import (
     CommandDone,
     FromAgent,
     Heartbeat,
+    LogPart,
+    ReadLog,
     Refuse,
     Report,
     StartRanksCommand,
@@ -46,6 +49,7 @@ REPOSITORY = Path(__file__).parents[2]
 NODE = "n1"
 LIMIT_S = 30.0
 PROGRAM = ("-m", "nodeagent")
+_LOG_IDS = itertools.count(1)
 
 ObservationT = TypeVar("ObservationT", bound=Observation)
 
@@ -148,6 +152,17 @@ class FakeController:
         num_before = len(results())
         new = await until(lambda: results()[num_before:], f"the result of {command_id}")
         return new[-1]
+
+    async def read_log(self, request: ReadLog) -> LogPart:
+        """Ask for a part of a rank's output, and return it."""
+        command_id = f"log-{next(_LOG_IDS)}"
+        self.send(request.model_copy(update={"command_id": command_id}))
+
+        def answer() -> LogPart | None:
+            parts = (message for message in self.messages if isinstance(message, LogPart))
+            return next((part for part in parts if part.command_id == command_id), None)
+
+        return await until(answer, "a part of the log")
 
     async def start_ranks(self, *launches: RankLaunch, command_id: str = "start") -> CommandDone:
         return await self.do(StartRanksCommand.of(command_id, launches))

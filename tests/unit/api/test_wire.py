@@ -17,8 +17,10 @@ from controller.api.wire import (
     FromServer,
     Greeting,
     LogLines,
+    LogPosition,
     MeasureTask,
     ReadHistory,
+    ReadLogs,
     RejectPlan,
     Reply,
     RequestPlan,
@@ -45,6 +47,7 @@ COMMANDS: list[Command] = [
     AskWhatIf(request_id="r11", actor="op", lost=("n2",), added={"n9": 8}, weights={"gpt-a": 2.0}),
     DescribeCluster(request_id="r12", actor="op"),
     ReadHistory(request_id="r13", actor="op", table="audit", name="n1"),
+    ReadLogs(request_id="r14", actor="op", task="gpt-a", after={3: LogPosition(name="x", end=7)}),
     Shutdown(request_id="r6", actor="op"),
 ]
 LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")
