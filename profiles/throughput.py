@@ -81,6 +81,22 @@ class ThroughputTable(BaseModel):
             {point.workers: point.layout.model for point in self.points},
         )
 
+    @cached_property
+    def _capped_rates(self) -> dict[int, Rates]:
+        return {}
+
+    def rates_up_to(self, max_workers: int | None) -> Rates:
+        """Return the numbers of the sizes up to ``max_workers``; of all sizes if that is None."""
+        if max_workers is None or max_workers >= self.sizes[-1]:
+            return self.rates
+        if max_workers not in self._capped_rates:
+            points = [point for point in self.points if point.workers <= max_workers]
+            self._capped_rates[max_workers] = Rates.of(
+                {point.workers: point.flops_per_s for point in points},
+                {point.workers: point.layout.model for point in points},
+            )
+        return self._capped_rates[max_workers]
+
     def flops_per_s(self, workers: int) -> float:
         """Return T(t, workers); 0.0 for 0 and for sizes that are not listed."""
         return self.rates.at(workers)

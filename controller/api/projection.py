@@ -1,6 +1,6 @@
 """The views that operators see, as a pure function of the core's state and the time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -14,12 +14,14 @@ from controller.api.views import (
     MeasuredSizeView,
     MeasurementView,
     NodeView,
+    OrderView,
     PlanView,
     PreparedView,
     StepView,
     TaskChangeView,
     TaskView,
     TransitionView,
+    UpkeepView,
     WorkerView,
 )
 from controller.core.heartbeats.heartbeat_watch import ListedRank, Pulse, rank_pulses
@@ -33,6 +35,8 @@ from controller.core.state.node import NodeState
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
+from controller.core.state.task_orders import TaskOrders
+from controller.core.state.upkeep import NodeUpkeep, UpkeepState
 from nodeagent.protocol.ids import NodeId
 from nodeagent.protocol.messages import RankStatus
 from profiles.layout import Layout
@@ -67,7 +71,7 @@ def project(
     ``view_of`` returns the view of a node, if there is a faster way than to make it.
     """
     waf = sum(task.waf for task in state.tasks.values())
-    tasks = [task for task in state.tasks.values() if not _has_left(task)]
+    tasks = [task for task in state.tasks.values() if not task.has_left]
     return ClusterView(
         cluster=frame.cluster,
         now=now,
@@ -100,13 +104,14 @@ def project(
 
 def _note_of(task: TaskState) -> str:
     """Return why the task is as it is, or what will change."""
+    orders = task.orders
+    if orders.finished is not None:
+        return f"ended by {orders.finished.actor}"
+    if orders.stopped is not None and task.lifecycle.phase is TaskPhase.STOPPED:
+        return f"stopped by {orders.stopped.actor}"
     if task.membership.next_spec is not None and not task.lifecycle.note:
         return "its program has changed: the next start with new processes takes it"
     return task.lifecycle.note
-
-
-def _has_left(task: TaskState) -> bool:
-    return task.membership.is_removed and task.lifecycle.phase is TaskPhase.FINISHED
 
 
 def node_view(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Pulse]) -> NodeView:
@@ -118,6 +123,7 @@ def node_view(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Puls
         condition=node.contact.condition,
         note="leaves the cluster" if node.membership.is_leaving else node.contact.note,
         isolated=node.service.isolated,
+        upkeep=_upkeep(node.upkeep),
         asked_at=node.inquiry.asked_at,
         findings=[
             f"{finding.probe}: {finding.first_line}" for finding in node.findings.present.values()
@@ -126,6 +132,14 @@ def node_view(node: NodeState, state: ClusterState, pulses: Mapping[NodeId, Puls
         agent_rss_bytes=pulse.rss_bytes if pulse else None,
         heartbeat_at=pulse.at if pulse else None,
         workers=_workers(node, state, rank_pulses(pulses, spec.node)),
+    )
+
+
+def _upkeep(upkeep: NodeUpkeep) -> UpkeepView | None:
+    if upkeep.state is UpkeepState.NONE:
+        return None
+    return UpkeepView(
+        state=upkeep.state.value, by=upkeep.actor, since=upkeep.since, reason=upkeep.reason
     )
 
 
@@ -217,7 +231,25 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
         num_rerun_iterations=task.progress.num_rerun_iterations,
         unsupported=list(task.limits.unsupported),
         transition=_transition(task.transitions.current) if task.transitions.current else None,
+        min_workers=spec.min_workers,
+        max_workers=spec.max_workers,
+        keeps_running=spec.keeps_running,
+        orders=list(_orders(task.orders)),
     )
+
+
+def _orders(orders: TaskOrders) -> Iterator[OrderView]:
+    ordered = {
+        "submitted": orders.submitted, "stopped": orders.stopped, "finished": orders.finished,
+    }  # fmt: skip
+    for what, mark in ordered.items():
+        if mark is not None:
+            yield OrderView(what=what, by=mark.actor, since=mark.at)
+    for name, mark in orders.marks.items():
+        yield OrderView(
+            what=name, by=mark.actor, since=mark.at, value=getattr(orders.limits, name),
+            of_file=getattr(orders.file_limits, name),
+        )  # fmt: skip
 
 
 def _transition(transition: Transition) -> TransitionView:

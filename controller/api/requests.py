@@ -10,11 +10,14 @@ from controller.core.events import (
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
+    NodeOrdered,
     PlanApproved,
     PlanRejected,
     PlanRequested,
     Request,
     ShutdownRequested,
+    TaskLimited,
+    TaskOrdered,
     UncordonRequested,
 )
 
@@ -27,6 +30,9 @@ EVENT_BY_COMMAND: Final[Mapping[type[wire.ClientCommand], type[Request]]] = {
     wire.MeasureTask: MeasurementRequested,
     wire.CancelMeasurement: MeasurementCancelled,
     wire.RunDrill: DrillRequested,
+    wire.OrderTask: TaskOrdered,
+    wire.LimitTask: TaskLimited,
+    wire.OrderNode: NodeOrdered,
     wire.Shutdown: ShutdownRequested,
 }
 """Commands that the core decides on. A test compares their fields with those of the events."""

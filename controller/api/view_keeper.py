@@ -47,6 +47,8 @@ from nodeagent.protocol.observations import (
 
 _WORDS: Final = (Announce, AnswerRequest, InspectRanks, ProbeNode, RecordIterations, SetTimer)
 """Instructions that come with no change of another node."""
+_OF_OTHERS: Final = frozenset({"drained", "uncordon"})
+"""Kinds of announcements about a node that need not be the event's own."""
 _OF_ONE_RANK: Final = (CheckpointSaved, IterationCommitted, RankHalted, RankJoined, RankStarted)
 
 
@@ -82,6 +84,8 @@ class ViewKeeper:
 def touched_nodes(event: Event, instructions: Sequence[Instruction]) -> tuple[NodeId, ...] | None:
     """Return the nodes whose views may have changed by an event; None for all."""
     if not all(isinstance(each, _WORDS) for each in instructions):
+        return None
+    if any(isinstance(each, Announce) and each.kind in _OF_OTHERS for each in instructions):
         return None
     match event.body:
         case StragglerFound() | StragglerOver() | WaitingChanged():

@@ -202,6 +202,16 @@ class WorkerView(View):
     """Why this slot alone is isolated; empty if it is in service."""
 
 
+class UpkeepView(View):
+    """What an operator has ordered for a node."""
+
+    state: str
+    """``cordoned``, ``draining``, ``drained``, ``repair`` or ``returning``."""
+    by: str
+    since: float
+    reason: str = ""
+
+
 class NodeView(View):
     """One node."""
 
@@ -212,6 +222,8 @@ class NodeView(View):
     """The reason for the condition, for instance ``presumed training: link lost 3 s ago``."""
     isolated: str = ""
     """Why the node is isolated; empty if it is in service."""
+    upkeep: UpkeepView | None = None
+    """None if no operator has ordered anything for it."""
     asked_at: float | None = None
     """When the operator was first asked whether the node is lost; None if not asked."""
     findings: list[str] = Field(default_factory=list)
@@ -242,6 +254,20 @@ class TransitionView(View):
     is_done: bool
 
 
+class OrderView(View):
+    """What an operator has ordered for a task, beside what the cluster file says."""
+
+    what: str
+    """``submitted``, ``stopped``, ``finished``, or a setting: ``weight``, ``min_workers``,
+    ``max_workers``, ``keeps_running``."""
+    by: str
+    since: float
+    value: float | bool | None = None
+    """Of a setting: its value now."""
+    of_file: float | bool | None = None
+    """Of a setting: its value in the cluster file."""
+
+
 class TaskView(View):
     """One training task."""
 
@@ -267,6 +293,12 @@ class TaskView(View):
     """Settings that rule out a regroup in process, with reasons. Faults then take new processes."""
     transition: TransitionView | None = None
     """The present or newest transition; None before the first."""
+    min_workers: int = 1
+    max_workers: int | None = None
+    """None for the largest size of its table."""
+    keeps_running: bool = False
+    orders: list[OrderView] = Field(default_factory=list)
+    """Everything else is as the cluster file says."""
 
 
 class IncidentView(View):

@@ -173,6 +173,59 @@ class DescribeCluster(ClientCommand):
     kind: Literal["describe_cluster"] = "describe_cluster"
 
 
+class OrderTask(ClientCommand):
+    """Stop a task with a checkpoint, let it run again, end it, or put it out of sight.
+
+    Refusals: ``unknown``, ``nothing`` (it is so already), ``unfit`` (it has not finished).
+    """
+
+    kind: Literal["order_task"] = "order_task"
+    order: Literal["stop", "start", "finish", "archive"]
+    task: str
+
+
+class LimitTask(ClientCommand):
+    """Give a task another weight or other limits; what is None stays. ``max_workers`` 0: no limit.
+
+    Refusals: ``unknown``, ``nothing`` (it is so already, or the task has finished), ``impossible``
+    (it has no such size).
+    """
+
+    kind: Literal["limit_task"] = "limit_task"
+    task: str
+    weight: Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)] | None = None
+    min_workers: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    max_workers: _Count | None = None
+    keeps_running: bool | None = None
+
+
+class SubmitTasks(ClientCommand):
+    """Train the tasks of a file: its text, and the folder to which its paths are relative.
+
+    Refusals: ``invalid`` (with every mistake), ``exists``, ``unsupported``.
+    """
+
+    kind: Literal["submit_tasks"] = "submit_tasks"
+    name: str
+    """Name of the file, for mistakes."""
+    text: Annotated[str, Field(max_length=1_000_000)]
+    folder: str
+
+
+class OrderNode(ClientCommand):
+    """Take a node out of service, or say that its repair is over (``return``).
+
+    Refusals: ``unknown``, ``nothing`` (it is so already), ``no_room`` (a drain would stop a task),
+    ``unfit`` (tasks are there).
+    """
+
+    kind: Literal["order_node"] = "order_node"
+    order: Literal["cordon", "drain", "isolate", "repair", "return"]
+    node: str
+    reason: Annotated[str, Field(max_length=1000)] = ""
+    is_forced: bool = False
+
+
 class ReadHistory(ClientCommand):
     """Ask for rows of the run's history, newest last: what former controllers did, too.
 
@@ -235,6 +288,10 @@ Command = Annotated[
     | DescribeCluster
     | MeasureTask
     | CancelMeasurement
+    | OrderTask
+    | LimitTask
+    | SubmitTasks
+    | OrderNode
     | ReadHistory
     | ReadLogs
     | Shutdown,

@@ -8,6 +8,8 @@ cause. A fault of the cluster is a value in here, never an exception.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
 from controller.core.rules.node_loss import ProbeOutcome
 from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec, TaskSpec
@@ -269,14 +271,19 @@ class OperatorRequest:
     The other fields are those of the command of the same meaning in ``controller.api.wire``.
 
     Attributes:
-        VERB: What is asked for, in the word of the command line.
+        VERB: What ``verb`` returns, if that is always the same.
         ABOUT: The field with the name of what it is about; empty if that is the cluster.
     """
 
-    VERB: ClassVar[str]
+    VERB: ClassVar[str] = ""
     ABOUT: ClassVar[str] = ""
     request_id: str
     actor: str
+
+    @property
+    def verb(self) -> str:
+        """What is asked for, in the words of the command line."""
+        return self.VERB
 
     @property
     def subject(self) -> str:
@@ -376,6 +383,81 @@ class DrillRequested(OperatorRequest):
     node: NodeId | None = None
 
 
+TaskOrder = Literal["stop", "start", "finish", "archive"]
+NodeOrder = Literal["cordon", "drain", "isolate", "repair", "return"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrdered(OperatorRequest):
+    """An operator stops a task, lets it run, ends it, or does not want to see it any more."""
+
+    ABOUT = "task"
+    order: TaskOrder
+    task: TaskId
+
+    @property
+    @override
+    def verb(self) -> str:
+        return self.order
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimited(OperatorRequest):
+    """An operator gives a task another weight or other limits. None leaves a setting as it is.
+
+    Attributes:
+        max_workers: 0 takes the limit away.
+    """
+
+    ABOUT = "task"
+    task: TaskId
+    weight: float | None = None
+    min_workers: int | None = None
+    max_workers: int | None = None
+    keeps_running: bool | None = None
+
+    @property
+    @override
+    def verb(self) -> str:
+        sizes = (self.min_workers, self.max_workers, self.keeps_running)
+        return "weight" if sizes == (None, None, None) else "limits"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSubmitted(OperatorRequest):
+    """An operator wants a further task trained."""
+
+    VERB = "submit"
+    spec: TaskSpec
+
+    @property
+    @override
+    def subject(self) -> str:
+        return self.spec.task
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrdered(OperatorRequest):
+    """An operator takes a node out of service, or says that its repair is over.
+
+    Attributes:
+        reason: Why, for the record.
+        is_forced: Of a drain: tasks that have no room elsewhere may stop. Of a return: the checks
+            need not pass.
+    """
+
+    ABOUT = "node"
+    order: NodeOrder
+    node: NodeId
+    reason: str = ""
+    is_forced: bool = False
+
+    @property
+    @override
+    def verb(self) -> str:
+        return "repair --done" if self.order == "return" else self.order
+
+
 @dataclass(frozen=True, slots=True)
 class ShutdownRequested(OperatorRequest):
     """Someone asked for the end of the run. The edge carries it out."""
@@ -392,6 +474,10 @@ Request = (
     | MeasurementRequested
     | MeasurementCancelled
     | DrillRequested
+    | TaskOrdered
+    | TaskLimited
+    | TaskSubmitted
+    | NodeOrdered
     | ShutdownRequested
 )
 """What an operator asks for."""

@@ -26,6 +26,7 @@ from controller.core.events import (
     NodeAnswered,
     NodeAttached,
     NodeFellSilent,
+    NodeOrdered,
     NodeRemoved,
     Observed,
     PeerProbed,
@@ -42,7 +43,10 @@ from controller.core.events import (
     TaskAdded,
     TaskAdvanced,
     TaskChanged,
+    TaskLimited,
+    TaskOrdered,
     TaskRemoved,
+    TaskSubmitted,
     TimerFired,
     UncordonRequested,
     WaitingChanged,
@@ -89,7 +93,7 @@ class MachineMarks:
 
     Attributes:
         num_events: Events that it has handled.
-        num_finished: Tasks that had finished when the sweeps last ran.
+        num_finished: Tasks that had left their workers when the sweeps last ran.
         settled_at: When the sweeps last had nothing to do; None if they had.
     """
 
@@ -141,7 +145,7 @@ class Machine:
     @property
     def marks(self) -> MachineMarks:
         """Where it is in its events."""
-        return MachineMarks(self._num_events, self._sweeps.num_finished, self._sweeps.settled_at)
+        return MachineMarks(self._num_events, self._sweeps.num_settled, self._sweeps.settled_at)
 
     @classmethod
     def restored(cls, state: ClusterState, policy: Policy, marks: MachineMarks) -> Self:
@@ -177,7 +181,7 @@ class Machine:
             cause=event.number,
             at=event.at,
             table=self.table,
-            num_finished_before=self._sweeps.num_finished,
+            num_settled_before=self._sweeps.num_settled,
         )
         try:
             # The event's own room only records it. Consequences follow from the state, in the
@@ -270,6 +274,10 @@ class Machine:
                 | MeasurementRequested()
                 | MeasurementCancelled()
                 | DrillRequested()
+                | TaskOrdered()
+                | TaskLimited()
+                | TaskSubmitted()
+                | NodeOrdered()
                 | ShutdownRequested()
             ):
                 take_request(turn, body)

@@ -16,7 +16,7 @@ from controller.core.lifecycle.spares import awaits_spares
 from controller.core.state.phases import InvariantViolationError, NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
-from controller.core.sweeps import num_finished, run_sweeps
+from controller.core.sweeps import num_settled, run_sweeps
 from nodeagent.protocol.observations import (
     RankDone,
     RankExited,
@@ -31,8 +31,8 @@ _ONE_OF_MANY: Final = (RankJoined, RankHalted, RankStarted, RankDone, RankExited
 class SweepPass:
     """Runs the sweeps after an event, if they may have something to do."""
 
-    def __init__(self, num_finished: int = 0, settled_at: float | None = None) -> None:
-        self.num_finished = num_finished
+    def __init__(self, num_settled: int = 0, settled_at: float | None = None) -> None:
+        self.num_settled = num_settled
         """Tasks that have finished. A quiet event finishes none."""
         self.settled_at = settled_at
         """When the sweeps last had nothing to do; None if they had."""
@@ -52,7 +52,7 @@ class SweepPass:
         if is_over and emitted:
             raise InvariantViolationError(f"a sweep after a quiet event emitted {emitted[0]}")
         self.settled_at = None if emitted else event.at
-        self.num_finished = num_finished(turn)
+        self.num_settled = num_settled(turn)
 
 
 def is_quiet(turn: Turn, event: Event) -> bool:

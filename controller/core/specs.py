@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
+from profiles.rates import Rates
 from profiles.throughput import ThroughputTable
 
 
@@ -36,6 +37,20 @@ class NodeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """The settings of a task that operators may change while it trains.
+
+    Attributes:
+        weight: See ``TaskSpec``, as for the others.
+    """
+
+    weight: float
+    min_workers: int
+    max_workers: int | None
+    keeps_running: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """A task as the core needs it; how it trains is the runtime's business.
 
@@ -60,6 +75,7 @@ class TaskSpec:
         has_floor: Whether its iterations are slowed down to be watched. Then they are no measure of
             its throughput.
         keeps_running: Whether a plan may stop it only if ``min_workers`` have no room.
+        max_workers: Largest size that a plan may give it; None for the largest of its table.
         program: What its ranks run, in words that the core does not read.
     """
 
@@ -80,12 +96,33 @@ class TaskSpec:
     long_intervals: tuple[int, ...] = ()
     has_floor: bool = False
     keeps_running: bool = False
+    max_workers: int | None = None
     program: str = field(default="", repr=False)
 
     @property
     def smallest_size(self) -> int:
         """Fewest workers that it can use."""
         return min((x for x in self.table.sizes if x >= self.min_workers), default=self.min_workers)
+
+    @property
+    def limits(self) -> TaskLimits:
+        """What operators may change while it trains."""
+        return TaskLimits(self.weight, self.min_workers, self.max_workers, self.keeps_running)
+
+    def with_limits(self, limits: TaskLimits) -> "TaskSpec":
+        """Return the task with other limits."""
+        return replace(
+            self,
+            weight=limits.weight,
+            min_workers=limits.min_workers,
+            max_workers=limits.max_workers,
+            keeps_running=limits.keeps_running,
+        )
+
+    @property
+    def rates(self) -> Rates:
+        """T(t, x) at the sizes that a plan may give it."""
+        return self.table.rates_up_to(self.max_workers)
 
     def has_layout(self, layout: Layout) -> bool:
         """Return whether it can run with ``layout``."""
@@ -100,6 +137,7 @@ class TaskSpec:
             min_workers=other.min_workers,
             table=other.table,
             keeps_running=other.keeps_running,
+            max_workers=other.max_workers,
             start_limit_s=other.start_limit_s,
             stop_limit_s=other.stop_limit_s,
             hang_limit_s=other.hang_limit_s,

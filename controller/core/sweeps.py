@@ -31,13 +31,14 @@ from controller.core.lifecycle.spares import drop_useless_spares
 from controller.core.lifecycle.start_stop import leave_behind_unreachable, start_what_can_start
 from controller.core.measuring.sizes import advance_measurement
 from controller.core.membership.node_membership import let_nodes_leave
+from controller.core.membership.node_upkeep import note_drained, return_repaired
 from controller.core.membership.task_arrivals import settle_specs
 from controller.core.membership.wanted_plans import ask_for_wanted_plans
 from controller.core.nodes.bursts import count_change, end_gathering, end_returns
 from controller.core.nodes.contact import lose_absent_nodes
 from controller.core.planning.plans import advance_plan, make_requested_plans, reconsider
 from controller.core.recovery.generations import continue_parked, park_what_moves
-from controller.core.state.phases import InvariantViolationError, TaskPhase
+from controller.core.state.phases import InvariantViolationError
 from controller.core.state.turn import Turn
 
 _PLAN: Final = frozenset[type[Instruction]]({Announce, DropRendezvous, SetTimer, StopRanks})
@@ -68,18 +69,18 @@ class Sweep:
     may_emit: frozenset[type[Instruction]] = field(repr=False)
 
 
-def num_finished(turn: Turn) -> int:
-    """Return how many tasks have finished; ``plan after a finish`` compares it."""
+def num_settled(turn: Turn) -> int:
+    """Return how many tasks have left their workers; ``plan after a finish`` compares it."""
     # Before every event, so without a generator.
-    return [task.lifecycle.phase for task in turn.state.tasks.values()].count(TaskPhase.FINISHED)
+    return [task.has_settled for task in turn.state.tasks.values()].count(True)
 
 
 def _plan_after_finish(turn: Turn) -> None:
     # ``finish`` runs when the last rank of a task is gone, and can't plan: rooms of the core are
     # layered, and lifecycle is below planning. One event may also finish several tasks, for
     # instance an inventory. A plan made here counts the free workers of all of them.
-    if num_finished(turn) > turn.num_finished_before:
-        reconsider(turn, trigger="a finished task", seen="a task has finished")
+    if num_settled(turn) > turn.num_settled_before:
+        reconsider(turn, trigger="a finished task", seen="a task has left its workers")
 
 
 def _act_on_named_causes(turn: Turn) -> None:
@@ -128,9 +129,16 @@ SWEEPS: Final = (
         frozenset(),
     ),
     Sweep(
+        "return repaired",
+        return_repaired,
+        frozenset(),
+        "nodes that come back request a plan, too",
+        frozenset({Announce}),
+    ),
+    Sweep(
         "plan",
         make_requested_plans,
-        frozenset({"ask for wanted plans", "gather losses", "gather returns"}),
+        frozenset({"ask for wanted plans", "gather losses", "gather returns", "return repaired"}),
         "the event may have requested a plan, and every later sweep follows targets",
         _PLAN,
     ),
@@ -212,6 +220,13 @@ SWEEPS: Final = (
         frozenset({"advance plan"}),
         "a node leaves once no task has a process there, or a target",
         frozenset({Announce, DisconnectNode}),
+    ),
+    Sweep(
+        "note drained",
+        note_drained,
+        frozenset({"advance plan"}),
+        "a node is drained once no task has a process there, or a target",
+        frozenset({Announce}),
     ),
     # The last one: an earlier sweep of the same turn may park a task or take its target away. An
     # incident that was closed before it would be announced as cured while its task does not train.

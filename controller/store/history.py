@@ -297,6 +297,6 @@ def _audited(event: Event, request: OperatorRequest, answer: AnswerRequest) -> A
         if field.name not in _OF_EVERY_REQUEST
     }
     return AuditLine(
-        event.number, event.at, request.actor, request.VERB, request.subject,
+        event.number, event.at, request.actor, request.verb, request.subject,
         json.dumps(asked, separators=(",", ":"), default=str), answer.code, answer.message,
     )  # fmt: skip

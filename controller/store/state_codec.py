@@ -24,6 +24,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.node import Contact, NodeMembership
 from controller.core.state.node_index import NodeIndex
 from controller.core.state.phases import NodeCondition
+from controller.core.state.upkeep import NodeUpkeep
 from controller.core.timers import Timer
 from controller.store.replay import ReplayedRun
 from nodeagent.protocol.ids import NodeId
@@ -158,14 +159,14 @@ def _register_mappings(converter: Converter) -> None:
 
 def _register_index(converter: Converter) -> None:
     """The index is the cluster's: nodes get it back when the state is whole again."""
-    for kind in (Contact, NodeMembership):
+    for kind in (Contact, NodeMembership, NodeUpkeep):
         converter.register_unstructure_hook(
             kind, make_dict_unstructure_fn(kind, converter, index=override(omit=True))
         )
         converter.register_structure_hook(
             kind, make_dict_structure_fn(kind, converter, index=override(omit=True))
         )
-    sets = ("silent", "leaving", "seldom_tried")
+    sets = ("silent", "leaving", "upkeep", "seldom_tried")
     converter.register_unstructure_hook(
         NodeIndex,
         lambda index: {
@@ -182,7 +183,7 @@ def _register_index(converter: Converter) -> None:
                 NodeCondition(key): dict.fromkeys(nodes)
                 for key, nodes in data["by_condition"].items()
             },
-            *(dict.fromkeys(data[name]) for name in sets),
+            **{name: dict.fromkeys(data.get(name, ())) for name in sets},
         ),
     )
 

@@ -13,6 +13,7 @@ from controller.core.events import (
     NodeAdded,
     NodeAnswered,
     NodeFellSilent,
+    NodeOrdered,
     NodeRemoved,
     PlanApproved,
     PlanRejected,
@@ -20,12 +21,16 @@ from controller.core.events import (
     PolicyChanged,
     RanksListed,
     RankVanished,
+    ShutdownRequested,
     StragglerFound,
     StragglerOver,
     TaskAdded,
     TaskAdvanced,
     TaskChanged,
+    TaskLimited,
+    TaskOrdered,
     TaskRemoved,
+    TaskSubmitted,
     UncordonRequested,
     WaitingChanged,
 )
@@ -35,7 +40,7 @@ from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 
-A, B, C = TaskId("gpt-a"), TaskId("gpt-b"), TaskId("gpt-c")
+A, B, C, D = (TaskId(f"gpt-{letter}") for letter in "abcd")
 N1, N2, N5 = NodeId("n1"), NodeId("n2"), NodeId("n5")
 _WHO = ("r", "op")
 
@@ -112,6 +117,18 @@ def _change_members(world: World) -> None:
         TaskAdded(replace(spec, task=C, workers=2)),
         TaskChanged(replace(spec, weight=2.0)),
         PolicyChanged(Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)),
+        TaskSubmitted(*_WHO, replace(spec, task=D, workers=2)),
+        TaskLimited(*_WHO, B, weight=3.0, max_workers=2),
+        NodeOrdered(*_WHO, "cordon", N5, "new fan"),
+        NodeOrdered(*_WHO, "drain", NodeId("n6")),
+        NodeOrdered(*_WHO, "isolate", N5),
+        NodeOrdered(*_WHO, "repair", NodeId("n6")),
+        NodeOrdered(*_WHO, "return", NodeId("n6")),
+        TaskOrdered(*_WHO, "stop", D),
+        TaskOrdered(*_WHO, "start", D),
+        TaskOrdered(*_WHO, "finish", D),
+        TaskOrdered(*_WHO, "archive", D),
+        ShutdownRequested(*_WHO),
         NodeRemoved(N5),
         TaskRemoved(C),
     )

@@ -26,6 +26,7 @@ from controller.core.events import (
     PeerProbed,
     StopCarriedOut,
     TaskAdded,
+    TaskSubmitted,
     TimerFired,
 )
 from controller.core.heartbeats.heartbeat_watch import HeartbeatWatch
@@ -422,7 +423,10 @@ class World:
             self.after(0.01, partial(self._take_start, instruction, self.nodes[name], numbers))
 
     def _was_added_again(self, name: TaskId) -> bool:
-        added = (each.body for each in self.events if isinstance(each.body, TaskAdded))
+        bodies = [each.body for each in self.events]
+        if any(isinstance(body, TaskSubmitted) and body.spec.task == name for body in bodies):
+            return True
+        added = [body for body in bodies if isinstance(body, TaskAdded)]
         return sum(body.spec.task == name for body in added) > 1
 
     def _check_survivors(self, start: StartRanks) -> None:

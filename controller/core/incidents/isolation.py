@@ -91,15 +91,18 @@ def _has_a_part_in(task: TaskState, outage: Outage) -> bool:
     return is_there or outage.takes_from(task.assignment.target)
 
 
-def strand(turn: Turn, task: TaskState, outage: Outage, incident: Incident) -> None:
-    """A task that lost workers has no target until a plan gives it one; its survivors park."""
+def strand(turn: Turn, task: TaskState, outage: Outage, cause: str) -> None:
+    """A task that lost workers has no target until a plan gives it one; its survivors park.
+
+    ``cause`` is the incident, or why there is none.
+    """
     task.assignment.lose_target()
     for number, rank in task.living_ranks.items():
         if outage.takes(rank.worker):
             rank.note_broken()
             if outage.is_lost:
                 lose_rank(turn, task, number)
-    note = f"lost workers on {outage.name} ({incident.name})"
+    note = f"lost workers on {outage.name} ({cause})"
     if task.can_regroup:
         halt(turn, task, note=note)
         return
@@ -179,7 +182,7 @@ def _take_out(turn: Turn, outage: Outage, incident: Incident, reason: str) -> No
     _absorb(turn, incident, victims)
     incident.cover(victims)
     for task in victims:
-        strand(turn, task, outage, incident)
+        strand(turn, task, outage, incident.name)
     turn.ask_for_plan(
         PlanRequest(
             trigger=incident.name,

@@ -2,4 +2,5 @@
 
 Begin with ``membership_events``, which takes the events in. ``node_membership`` and
 ``task_arrivals`` carry them out. ``file_changes`` compares a state with what operators want.
+``node_upkeep`` takes nodes out of service for operators, and brings them back.
 """

@@ -55,7 +55,7 @@ def changes(
         if _differs(state.nodes.get(node.node), node):
             yield NodeAdded(node)
     present = {name: task for name, task in state.tasks.items() if not task.membership.is_removed}
-    specs = {name: task.membership.next_spec or task.spec for name, task in present.items()}
+    specs = {name: task.of_file() for name, task in present.items()}
     # A command and a loop have nothing in common but the name.
     others = {
         name
@@ -63,10 +63,12 @@ def changes(
         if name in wanted.tasks and wanted.tasks[name].is_command != spec.is_command
     }
     for name in specs:
-        if name not in wanted.tasks or name in others:
+        is_submitted = present[name].orders.submitted is not None
+        if name in others or (name not in wanted.tasks and not is_submitted):
             yield TaskRemoved(name)
     for name, task in wanted.tasks.items():
-        if name in specs and name not in others and task != specs[name]:
+        is_submitted = name in specs and present[name].orders.submitted is not None
+        if name in specs and name not in others and (is_submitted or task != specs[name]):
             yield TaskChanged(task)
     for node_name, known in state.nodes.items():
         is_there = known.contact.condition is not NodeCondition.REMOVED

@@ -44,7 +44,7 @@ def remove_node(turn: Turn, name: NodeId) -> None:
     if node is None or node.contact.condition is NodeCondition.REMOVED:
         return
     node.membership.begin_leaving()
-    if tasks := _tasks_on(turn.state, name):
+    if tasks := tasks_on(turn.state, name):
         text = f"is to leave the cluster once {', '.join(tasks)} is elsewhere"
         turn.announce("info", "node_leaving", name, text)
         turn.want_plan(name, f"{name} is to leave the cluster")
@@ -56,14 +56,14 @@ def let_nodes_leave(turn: Turn) -> None:
     """Let nodes leave on which nothing runs any more, and nothing is to run."""
     for name in list(turn.state.index.leaving):
         node = turn.state.nodes[name]
-        if not _tasks_on(turn.state, name):
+        if not tasks_on(turn.state, name):
             node.membership.end_leaving()
             end_contact(node, "it was removed from the cluster")
             turn.announce("info", "node_left", node.spec.node, "has left the cluster")
             turn.emit(DisconnectNode(turn.cause, node.spec.node))
 
 
-def _tasks_on(state: ClusterState, name: NodeId) -> list[str]:
+def tasks_on(state: ClusterState, name: NodeId) -> list[str]:
     """Return what has a process on a node, or is to have one."""
     found = [
         str(task.spec.task)

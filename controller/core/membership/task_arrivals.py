@@ -22,10 +22,12 @@ from profiles.layout import Layout
 def add_task(turn: Turn, spec: TaskSpec) -> None:
     """A task joins, or comes back after it was removed."""
     former = turn.state.tasks.get(spec.task)
+    if former is not None and former.has_left:
+        former = None
     if former is not None and not former.membership.is_removed:
         change_task(turn, spec)
         return
-    if former is not None and former.lifecycle.phase is not TaskPhase.FINISHED:
+    if former is not None:
         former.membership.rejoin(spec)
         stop(turn, former, is_graceful=former.stopping.is_graceful, intent="stop", note="restarts")
         turn.announce("info", "task_added", spec.task, "belongs to the cluster again, once stopped")
@@ -45,10 +47,12 @@ def place_first(turn: Turn) -> None:
     available = {
         name: node.spec.num_workers
         for name, node in state.nodes.items()
-        if node.contact.condition is not NodeCondition.REMOVED and not node.membership.is_leaving
+        if node.contact.condition is not NodeCondition.REMOVED
+        and not node.membership.is_leaving
+        and node.upkeep.takes_new
     }
     domains = {name: node.spec.failure_domain for name, node in state.nodes.items()}
-    tasks = [task for task in state.tasks.values() if not task.membership.is_removed]
+    tasks = [task for task in state.tasks.values() if task.is_wanted]
     layouts: dict[TaskId, Layout] = {}
     placements: Mapping[TaskId, Placement] = {}
     for task in tasks:
@@ -81,6 +85,8 @@ def settle_specs(turn: Turn) -> None:
         was_rejoining, name = membership.is_rejoining, task.spec.task
         task.take_next_spec()
         target = task.assignment.target
+        if not task.is_wanted:
+            continue
         if was_rejoining:
             turn.want_plan(name, f"{name} was added")
         elif target is not None and not task.spec.has_layout(target.layout):
@@ -90,17 +96,22 @@ def settle_specs(turn: Turn) -> None:
 
 
 def change_task(turn: Turn, spec: TaskSpec) -> None:
-    """A task has other settings: a plan may divide the workers in another way."""
+    """The file gives a task other settings: a plan may divide the workers in another way."""
     task = turn.state.tasks[spec.task]
-    before = task.spec
-    if task.change_spec(spec):
+    before, was_submitted = task.spec, task.orders.submitted is not None
+    task.orders.adopt()
+    if was_submitted and spec == task.of_file():
+        text = "belongs to the cluster file from now on"
+        turn.announce("info", "task_changed", spec.task, text)
+        return
+    if task.change_spec(spec.with_limits(task.orders.over(spec.limits))):
         text = "its settings have changed"
     else:
         text = "its program has changed: the next start with new processes takes it"
     turn.announce("info", "task_changed", spec.task, text)
     if has_nothing_started(turn.state):
         place_first(turn)
-    elif before != task.spec and task.lifecycle.phase is not TaskPhase.FINISHED:
+    elif before != task.spec and task.is_wanted and not task.has_settled:
         turn.want_plan(spec.task, f"the settings of {spec.task} changed")
 
 

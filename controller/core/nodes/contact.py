@@ -48,6 +48,7 @@ from controller.core.state.phases import (
 )
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
+from controller.core.state.upkeep import UpkeepState
 from controller.core.timers import JoinOverdue, JudgeNode
 from nodeagent.protocol.ids import NodeId
 
@@ -212,6 +213,7 @@ def begin_anew(node: NodeState) -> None:
     node.findings.forget_those_of_agent()
     node.reach.forget()
     node.service.release_all()
+    node.upkeep.end()
 
 
 def await_node(turn: Turn, node: NodeState) -> None:
@@ -296,7 +298,7 @@ def _conclude(turn: Turn, node: NodeState) -> None:
 
 def _ask_operator(turn: Turn, node: NodeState) -> None:
     """Ask, once, whether the node is lost; what nobody answers stays as it is."""
-    if node.inquiry.asked_at is not None:
+    if node.inquiry.asked_at is not None or node.upkeep.state is UpkeepState.REPAIR:
         return
     node.inquiry.ask_operator(turn.at)
     name = node.spec.node
@@ -327,8 +329,11 @@ def declare_lost(turn: Turn, node: NodeState, reason: str) -> None:
     name = node.spec.node
     outage = Outage(node)
     victims = withdraw(turn, outage)
+    if node.upkeep.state is UpkeepState.REPAIR and not victims:
+        turn.announce("info", "away", name, f"is away for its repair: {reason}")
+        return
     incident = incident_of_loss(turn, node, victims, reason)
     for task in victims:
-        strand(turn, task, outage, incident)
+        strand(turn, task, outage, incident.name)
     incident.decide_again()
     note_loss(turn, node, incident, f"{name} is lost: {reason}")

@@ -42,7 +42,21 @@ Targets = Mapping[TaskId, Target]
 def divide(
     turn: Turn, tasks: Sequence[TaskState], available: Available
 ) -> tuple[Division, Targets]:
-    """Return the best division that has a placement, and that placement."""
+    """Return the best division that has a placement, and that placement.
+
+    No task gets workers of a cordoned node that it does not hold.
+    """
+    while True:
+        found = _divide(turn, tasks, available)
+        if not (misused := available.misused(found[1])):
+            return found
+        # Its holder leaves this worker, and nobody else may have it.
+        available = available.refusing(misused)
+
+
+def _divide(
+    turn: Turn, tasks: Sequence[TaskState], available: Available
+) -> tuple[Division, Targets]:
     num_workers = available.num_workers
     asked = tuple(plan_task(turn, task) for task in tasks)
     running_s = horizon_s(worker_mtbf_s(turn.state, turn.policy), num_workers)

@@ -267,7 +267,7 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
 
 def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:
     """Set a task on its way to where the plan wants it."""
-    if not change.moves:
+    if not change.moves or not task.is_wanted:
         return
     task.assignment.follow(change.target)
     if not turn.policy.is_auto_heal or task.lifecycle.phase is TaskPhase.HELD:
@@ -282,7 +282,7 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
 
 
 def _has_arrived(task: TaskState, change: TaskChange) -> bool:
-    if task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.HELD}:
+    if task.lifecycle.phase in {TaskPhase.FINISHED, TaskPhase.HELD} or not task.is_wanted:
         return True
     if change.target is None:
         return task.lifecycle.phase is TaskPhase.STOPPED

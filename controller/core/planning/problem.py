@@ -5,7 +5,7 @@ on workers. Which sizes are best is decided in ``controller.core.rules.planner.s
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from controller.core.rules.placement import Unplaceable, Worker, place
@@ -15,19 +15,41 @@ from controller.core.rules.policy import Policy
 from controller.core.rules.regroup.replicas import with_waiting
 from controller.core.rules.transitions import TransitionKind
 from controller.core.state.cluster import ClusterState
+from controller.core.state.node import NodeState
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Target
 from controller.core.state.turn import Turn
-from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.layout import Layout
 
 
 class Available:
-    """Workers that a plan may assign: on healthy nodes, neither held nor awaited by other tasks."""
+    """Workers that a plan may assign: on healthy nodes, neither held nor awaited by other tasks.
 
-    def __init__(self, turn: Turn, planned: Sequence[TaskState]) -> None:
-        in_service = [node for node in turn.state.nodes.values() if node.is_in_service]
+    Workers of a cordoned node are for the tasks that hold them already.
+
+    Args:
+        turn: The event.
+        planned: The tasks that the plan may change.
+        without: A node that is supposed to be out of service.
+        refused: Further workers that no task may get.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        planned: Sequence[TaskState],
+        *,
+        without: NodeId | None = None,
+        refused: frozenset[Worker] = frozenset(),
+    ) -> None:
+        self._made_of = (turn, planned, without, refused)
+        in_service = [
+            node
+            for name, node in turn.state.nodes.items()
+            if node.is_in_service and name != without
+        ]
         self.workers_by_node = {node.spec.node: node.spec.num_workers for node in in_service}
         self.blocked = {
             worker
@@ -44,12 +66,54 @@ class Available:
             if node.service.isolated_gpus
             for slot in node.service.isolated_gpus
         }
+        self.blocked |= refused & {*self._all_workers(in_service)}
+        cordoned = [node for node in in_service if not node.upkeep.takes_new]
+        self.held_only: dict[Worker, frozenset[TaskId]] = {}
+        """Workers of cordoned nodes, with the tasks that may keep them."""
+        if cordoned:
+            self._keep_for_holders(planned, cordoned)
         self.domains = {node.spec.node: node.spec.failure_domain for node in in_service}
         """The failure domain of each node; empty where none is named."""
         num_blocked = Counter(worker.node for worker in self.blocked)
         self.rooms = [count - num_blocked[node] for node, count in self.workers_by_node.items()]
         """Workers of each node that may be given away."""
         self.num_workers = sum(self.rooms)
+
+    @staticmethod
+    def _all_workers(nodes: Iterable[NodeState]) -> Iterator[Worker]:
+        for node in nodes:
+            for slot in range(node.spec.num_workers):
+                yield Worker(node.spec.node, slot)
+
+    def _keep_for_holders(
+        self, planned: Sequence[TaskState], cordoned: Sequence[NodeState]
+    ) -> None:
+        holders: dict[Worker, set[TaskId]] = {}
+        for task in planned:
+            target = task.assignment.target
+            for worker in {*task.occupied_workers, *(target.placement if target else ())}:
+                holders.setdefault(worker, set()).add(task.spec.task)
+        for worker in self._all_workers(cordoned):
+            if worker in self.blocked:
+                continue
+            if worker in holders:
+                self.held_only[worker] = frozenset(holders[worker])
+            else:
+                self.blocked.add(worker)
+
+    def refusing(self, workers: frozenset[Worker]) -> "Available":
+        """Return the same without some workers."""
+        turn, planned, without, refused = self._made_of
+        return Available(turn, planned, without=without, refused=refused | workers)
+
+    def misused(self, targets: Mapping[TaskId, Target]) -> frozenset[Worker]:
+        """Return workers of cordoned nodes that a task would get without having held them."""
+        return frozenset(
+            worker
+            for name, target in targets.items()
+            for worker in target.placement
+            if name not in self.held_only.get(worker, {name})
+        )
 
     def has_places(self, layout: Layout) -> bool:
         """Return whether a task of this layout would find room if it were alone."""
@@ -90,7 +154,7 @@ def planned_tasks(
         task
         for task in turn.state.tasks.values()
         if task.lifecycle.phase is not TaskPhase.FINISHED
-        and not task.membership.is_removed
+        and task.is_wanted
         and (includes_held or task.spec.task == tries or not _is_the_operators(task))
         and not (task.can_regroup and task.assignment.target and _is_out_of_sight(turn, task))
     ]
@@ -127,7 +191,7 @@ def plan_task(turn: Turn, task: TaskState) -> PlanTask:
     return PlanTask(
         name=task.spec.task,
         weight=task.spec.weight,
-        rates=task.spec.table.rates,
+        rates=task.spec.rates,
         workers=size_before(task),
         min_workers=task.spec.min_workers,
         is_faulted=is_faulted(task),

@@ -21,6 +21,7 @@ from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from controller.core.state.task_history import RegroupLimits
 from controller.core.state.task_records import Lifecycle
+from controller.core.state.upkeep import NodeUpkeep
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 
 _NUM_CHANGES: Final = 17
@@ -127,7 +128,8 @@ class ClusterState:
         name, index = spec.node, self.index
         index.add(name, condition)
         contact = Contact(name, condition, index=index)
-        self.nodes[name] = node = NodeState(spec, contact, NodeMembership(name, index))
+        membership, upkeep = NodeMembership(name, index), NodeUpkeep(name, index)
+        self.nodes[name] = node = NodeState(spec, contact, membership, upkeep=upkeep)
         return node
 
     def put_task(self, spec: TaskSpec) -> TaskState:

@@ -14,6 +14,7 @@ from controller.core.rules.placement import Worker
 from controller.core.specs import NodeSpec
 from controller.core.state.node_index import NodeIndex
 from controller.core.state.phases import NODE_CHANGES, NodeCondition, advance
+from controller.core.state.upkeep import NodeUpkeep
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
 
@@ -376,17 +377,20 @@ class NodeState:
     inventory: Inventory = field(default_factory=Inventory)
     findings: Findings = field(default_factory=Findings)
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
+    upkeep: NodeUpkeep = field(default_factory=NodeUpkeep)
 
     @property
     def is_in_service(self) -> bool:
         """Whether a plan may give its workers to tasks."""
-        is_wanted = not self.service.isolated and not self.membership.is_leaving
+        is_leaving = self.membership.is_leaving or self.upkeep.is_out
+        is_wanted = not self.service.isolated and not is_leaving
         return self.contact.condition is NodeCondition.HEALTHY and is_wanted
 
     def join_index(self, index: NodeIndex) -> None:
         """The node was read from a file: it belongs to this cluster."""
         self.contact.join_index(index)
         self.membership.join_index(index)
+        self.upkeep.join(self.spec.node, index)
 
     def change_spec(self, spec: NodeSpec) -> None:
         """Operators describe the node in another way."""

@@ -26,6 +26,8 @@ class NodeIndex:
     """Nodes in contact that have fallen silent."""
     leaving: dict[NodeId, None] = field(default_factory=dict)
     """Nodes that were removed, and still have processes of tasks."""
+    upkeep: dict[NodeId, None] = field(default_factory=dict)
+    """Nodes that are being drained, or are to return from a repair."""
     seldom_tried: dict[NodeId, None] = field(default_factory=dict)
     """Nodes whose SSH port few peers have looked at."""
 
@@ -50,6 +52,10 @@ class NodeIndex:
     def note_leaving(self, node: NodeId, *, is_leaving: bool) -> None:
         """A node is to leave the cluster, has left it, or stays."""
         self._note(self.leaving, node, is_in=is_leaving)
+
+    def note_upkeep(self, node: NodeId, *, is_waiting: bool) -> None:
+        """A node is being drained or is to return from a repair, or that is over."""
+        self._note(self.upkeep, node, is_in=is_waiting)
 
     def note_tried(self, node: NodeId, *, is_seldom: bool) -> None:
         """Few peers have looked at a node's SSH port, or enough have."""

@@ -6,10 +6,10 @@ step.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from controller.core.rules.placement import Placement, Worker
-from controller.core.specs import TaskSpec
+from controller.core.specs import TaskLimits, TaskSpec
 from controller.core.state.phases import AT_REST, TaskPhase
 from controller.core.state.rank import RankState
 from controller.core.state.task_history import (
@@ -18,6 +18,7 @@ from controller.core.state.task_history import (
     RunProgress,
     Transitions,
 )
+from controller.core.state.task_orders import OrderMark, TaskOrders
 from controller.core.state.task_records import (
     Assignment,
     LeavingRanks,
@@ -69,6 +70,27 @@ class TaskState:
     faults: FaultHistory = field(default_factory=FaultHistory)
     limits: RegroupLimits = field(default_factory=RegroupLimits)
     membership: TaskMembership = field(default_factory=TaskMembership)
+    orders: TaskOrders = field(default_factory=TaskOrders)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is to run if a plan gives it workers."""
+        orders = self.orders
+        is_ordered_out = orders.stopped is not None or orders.finished is not None
+        return not self.membership.is_removed and not is_ordered_out
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it was removed or archived, and its name may be given to another task."""
+        is_out = self.membership.is_removed or self.orders.is_archived
+        return is_out and self.lifecycle.phase is TaskPhase.FINISHED
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether it has left its workers, and does not want them back by itself."""
+        phase = self.lifecycle.phase
+        is_stopped = phase is TaskPhase.STOPPED and self.orders.stopped is not None
+        return is_stopped or phase is TaskPhase.FINISHED
 
     @property
     def living_ranks(self) -> dict[int, RankState]:
@@ -158,9 +180,21 @@ class TaskState:
         if is_at_once:
             self.spec = spec
         else:
-            # Priorities concern the planner alone.
-            self.spec = replace(self.spec, weight=spec.weight, keeps_running=spec.keeps_running)
+            # Limits concern the planner alone.
+            self.spec = self.spec.with_limits(spec.limits)
         return is_at_once
+
+    def of_file(self) -> TaskSpec:
+        """Return what the cluster file says of it, without the orders of operators."""
+        newest = self.membership.next_spec or self.spec
+        return newest.with_limits(self.orders.of_file(newest.limits))
+
+    def limit(self, limits: TaskLimits, mark: OrderMark) -> None:
+        """An operator orders other limits."""
+        self.orders.limit(self.spec.limits, limits, mark)
+        self.spec = self.spec.with_limits(limits)
+        if self.membership.next_spec is not None:
+            self.membership.await_start(self.membership.next_spec.with_limits(limits))
 
     def take_next_spec(self) -> None:
         """A task without ranks becomes what it was changed to."""

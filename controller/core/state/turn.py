@@ -33,7 +33,7 @@ class Turn:
         table: Precomputed divisions. They save time and do not change the result.
         instructions: What has been caused so far, in order.
         plan_requests: Plans that are wanted and not made yet.
-        num_finished_before: Tasks that had finished before the event.
+        num_settled_before: Tasks that had left their workers before the event.
         is_repetition: Whether the event reports only what is known already.
     """
 
@@ -44,7 +44,7 @@ class Turn:
     table: LookupTable = field(default_factory=LookupTable)
     instructions: list[Instruction] = field(default_factory=list)
     plan_requests: list[PlanRequest] = field(default_factory=list)
-    num_finished_before: int = 0
+    num_settled_before: int = 0
     is_repetition: bool = False
 
     def ask_for_plan(self, request: PlanRequest) -> None:

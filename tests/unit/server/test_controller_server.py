@@ -132,7 +132,10 @@ async def test_hooks_get_announcements_answers_drills_and_the_end(tmp_path: Path
         assert server.is_closing
         assert server.view().is_closing
     assert "a line of the owner" in recorder.texts
-    assert [answer.is_ok for answer in recorder.answers] == [True]
+    assert [answer.message for answer in recorder.answers] == [
+        "kill-controller on the controller",
+        "ending",
+    ]
     log = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [line["text"] for line in log] == recorder.texts
 
