@@ -80,6 +80,25 @@ class Journal:
         self.measure()
         self._own_bytes = os.fstat(self._file.fileno()).st_size
         _LOG.info("journal opened: path=%s bytes=%d", path, self._own_bytes)
+        self._leave_other_version()
+
+    def _leave_other_version(self) -> None:
+        """Begin a segment of our own if another version's is open: its first line names its fields.
+
+        Raises:
+            OSError: The disk is full, or broken.
+        """
+        with self._path.open("rb") as file:
+            if file.readline() == encode_header(self._first):
+                return
+        if self._num_events >= self._first:
+            self.begin_segment()
+            return
+        # It has no events yet. A crash between these steps leaves an empty file, which is begun.
+        self._file.truncate(0)
+        self._file.write(encode_header(self._first))
+        self.commit_at_once()
+        self._own_bytes = os.fstat(self._file.fileno()).st_size
 
     @property
     def num_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import zlib
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
@@ -77,6 +78,7 @@ from controller.store.journal_lines import (
     encode_event,
     encode_header,
 )
+from controller.store.segments import segments_of
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
 from nodeagent.protocol.messages import RankStatus
@@ -436,3 +438,39 @@ def test_the_log_tells_of_a_journal_and_of_its_damage(
     assert (cut.level, cut.fields) == ("warning", {"path": str(path), "bytes": 7})
     assert again.fields == {"path": str(path), "bytes": len(whole)}
     assert (damaged.level, damaged.fields["line"]) == ("error", 3)
+
+
+# --- another version's segment ------------------------------------------------------------------
+
+
+def of_another_version(path: Path, bodies: list[EventBody]) -> list[Event]:
+    """Write a segment of a version that numbers the kinds of events in another order."""
+    header = json.loads(encode_header(1))
+    del header["crc"]
+    kinds = [name for name, *_ in header["events"]]
+    header["events"].reverse()
+    lines = [json.dumps(header, separators=(",", ":"))[:-1]]
+    lines[0] += f',"crc":"{zlib.crc32(lines[0].encode()):08x}"}}'
+    events = [Event(number, number / 3, body) for number, body in enumerate(bodies, start=1)]
+    for event in events:
+        row = json.loads(encode_event(event))[:-1]
+        row[2] = len(kinds) - 1 - row[2]
+        text = json.dumps(row, separators=(",", ":"))[:-1]
+        lines.append(f'{text},"{zlib.crc32(text.encode()):08x}"]')
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return events
+
+
+@pytest.mark.parametrize("num_before", [0, 1, len(BODIES)])
+def test_a_segment_of_another_version_is_closed_and_not_continued(
+    path: Path, num_before: int
+) -> None:
+    before = of_another_version(path, BODIES[:num_before])
+    assert list(read_journal(path)) == before
+    journal = Journal(path, num_before)
+    more = [Event(number, 1e6, body) for number, body in enumerate(BODIES, start=num_before + 1)]
+    for event in more:
+        journal.append(event)
+    journal.close()
+    assert list(read_journal(path)) == [*before, *more]
+    assert len(segments_of(path)) == (2 if num_before else 1)
