@@ -133,6 +133,18 @@ def _unreachable() -> CommandParts:
     return CommandParts(node_cli.add_unreachable_arguments, node_cli.run_unreachable)
 
 
+def _node_order(verb: str) -> CommandParts:
+    from controller.operate import node_cli
+
+    return CommandParts(partial(node_cli.add_order_arguments, verb), node_cli.run_order)
+
+
+def _task_order(verb: str) -> CommandParts:
+    from controller.operate import task_cli
+
+    return CommandParts(partial(task_cli.add_arguments, verb), task_cli.run)
+
+
 def _table(kind: str) -> CommandParts:
     from controller.operate import tables_cli
 
@@ -353,9 +365,75 @@ COMMANDS: Final = (
         _completion,
     ),
     CommandEntry(
+        "submit",
+        "train the tasks of a file, too",
+        "Have a running controller train further tasks.",
+        partial(_task_order, "submit"),
+    ),
+    CommandEntry(
+        "stop",
+        "stop a task with a checkpoint, until it is started again",
+        "Stop a task of a running controller, after a checkpoint.",
+        partial(_task_order, "stop"),
+    ),
+    CommandEntry(
+        "start",
+        "start a task that was stopped, or try a held one again",
+        "Let a stopped task run again, or try one that is held.",
+        partial(_task_order, "start"),
+    ),
+    CommandEntry(
+        "finish",
+        "end a task with a checkpoint",
+        "End a task of a running controller before its last iteration.",
+        partial(_task_order, "finish"),
+    ),
+    CommandEntry(
+        "archive",
+        "do not show a finished task any more",
+        "Put a finished task out of sight.",
+        partial(_task_order, "archive"),
+    ),
+    CommandEntry(
+        "limits",
+        "set the sizes that a plan may give a task",
+        "Set how many workers a plan may give a task, at least and at most.",
+        partial(_task_order, "limits"),
+    ),
+    CommandEntry(
+        "weight",
+        "set the weight of a task",
+        "Set how much the FLOP/s of a task count beside those of others.",
+        partial(_task_order, "weight"),
+    ),
+    CommandEntry(
+        "cordon",
+        "place nothing new on a node",
+        "Ask a running controller to place nothing new on a node.",
+        partial(_node_order, "cordon"),
+    ),
+    CommandEntry(
+        "drain",
+        "move a node's tasks elsewhere, without losing an iteration",
+        "Ask a running controller to move the tasks of a node elsewhere.",
+        partial(_node_order, "drain"),
+    ),
+    CommandEntry(
+        "isolate",
+        "take a node out of service at once",
+        "Ask a running controller to end the ranks of a node, and to do without it.",
+        partial(_node_order, "isolate"),
+    ),
+    CommandEntry(
+        "repair",
+        "say that a node is under repair, or that this is over",
+        "Put a node of a running controller under repair, or let it return after that.",
+        partial(_node_order, "repair"),
+    ),
+    CommandEntry(
         "uncordon",
-        "return an isolated node or GPU to service",
-        "Ask a running controller to return an isolated node or GPU to service.",
+        "return a node or GPU to service",
+        "Ask a running controller to return a node or GPU to service that is isolated, cordoned or drained.",
         _uncordon,
     ),
     CommandEntry(

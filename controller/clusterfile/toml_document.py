@@ -71,7 +71,15 @@ def read_toml(path: Path) -> TomlDocument:
     Raises:
         TomlError: It can't be read, or is not TOML.
     """
-    content = _content_of(path)
+    return toml_of(path, _content_of(path))
+
+
+def toml_of(path: Path, content: bytes) -> TomlDocument:
+    """Read the content of a TOML file; ``path`` is what mistakes name.
+
+    Raises:
+        TomlError: It is not TOML.
+    """
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

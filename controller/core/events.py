@@ -425,15 +425,15 @@ class TaskLimited(OperatorRequest):
 
 @dataclass(frozen=True, slots=True)
 class TaskSubmitted(OperatorRequest):
-    """An operator wants a further task trained."""
+    """An operator wants further tasks trained: all of them or, if one can't be taken, none."""
 
     VERB = "submit"
-    spec: TaskSpec
+    specs: tuple[TaskSpec, ...]
 
     @property
     @override
     def subject(self) -> str:
-        return self.spec.task
+        return ", ".join(spec.task for spec in self.specs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from controller.clusterfile.controller_choice import (
 )
 from controller.completion import complete_with
 from controller.printing import refuse
+from profiles.records import on_one_line
 
 EXIT_REFUSED: Final = 1
 EXIT_UNKNOWN: Final = 4
@@ -125,12 +126,16 @@ def guarded(arguments: argparse.Namespace, work: Callable[[], int]) -> int:
 
 def send(arguments: argparse.Namespace, command: Command) -> int:
     """Send a request to the chosen controller and print its answer; return the exit code."""
-    reply = ask(arguments.connect, command)
+    return printed(arguments, ask(arguments.connect, command))
+
+
+def printed(arguments: argparse.Namespace, reply: Reply) -> int:
+    """Print an answer; return the exit code."""
     if arguments.json:
         answer = {"is_ok": reply.is_ok, "code": reply.code, "message": explained(reply)}
         sys.stdout.write(f"{json.dumps(answer)}\n")
     else:
-        (sys.stdout if reply.is_ok else sys.stderr).write(f"{explained(reply)}\n")
+        (sys.stdout if reply.is_ok else sys.stderr).write(f"{on_one_line(explained(reply))}\n")
     return 0 if reply.is_ok else _EXIT_BY_CODE.get(reply.code, EXIT_REFUSED)
 
 

@@ -104,7 +104,18 @@ def _task_lines(view: ClusterView, task: TaskView) -> Iterator[str]:
     yield f"{task.name}: {task.phase}{f', {task.note}' if task.note else ''}"
     yield f"  iteration {task.iteration}{target}, checkpoint at {task.checkpoint_iteration}"
     yield f"  workers   {task.workers}{parts}, generation {task.generation}"
+    most = "any number" if task.max_workers is None else task.max_workers
+    keeps = ", keeps running" if task.keeps_running else ""
     yield f"  weight    {task.weight:g}"
+    yield f"  limits    {task.min_workers} to {most} workers{keeps}"
+    ordered = []
+    for order in task.orders:
+        value = "" if order.value is None and order.of_file is None else f" {order.value}"
+        instead = "" if order.of_file is None else f", the file says {order.of_file}"
+        ordered.append(
+            f"{order.what}{value} by {order.by} {view.now - order.since:.0f} s ago{instead}"
+        )
+    yield from _list("orders", ordered)
     if task.loss is not None:
         yield f"  loss      {task.loss:.4f}"
     if task.flops_per_s:
@@ -126,6 +137,10 @@ def _node_lines(view: ClusterView, node: NodeView) -> Iterator[str]:
     state = f"isolated, {node.isolated}" if node.isolated else str(node.condition)
     yield f"{node.node}: {state}{f', {node.note}' if node.note else ''}"
     yield f"  address   {node.address}"
+    if node.upkeep is not None:
+        reason = f": {node.upkeep.reason}" if node.upkeep.reason else ""
+        age = f"{view.now - node.upkeep.since:.0f} s ago"
+        yield f"  upkeep    {node.upkeep.state} by {node.upkeep.by} {age}{reason}"
     if node.agent_pid is not None:
         yield f"  agent     process {node.agent_pid}"
     if node.heartbeat_at is not None:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
-from controller.core.state.phases import IncidentState, PlanState
+from controller.core.state.phases import IncidentState, NodeCondition, PlanState
+
+_SETTINGS = frozenset({"weight", "min_workers", "max_workers", "keeps_running"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,11 @@ def as_json(view: ClusterView, socket: Path | None = None) -> dict[str, Any]:
                 "layout": task.layout.model_dump() if task.layout else None,
                 "generation": task.generation,
                 "checkpoint_iteration": task.checkpoint_iteration,
+                "weight": task.weight,
+                "min_workers": task.min_workers,
+                "max_workers": task.max_workers,
+                "keeps_running": task.keeps_running,
+                "orders": [each.model_dump() for each in task.orders],
                 "ranks": ranks.get(task.name, []),
             }
             for task in view.tasks
@@ -50,6 +57,7 @@ def as_json(view: ClusterView, socket: Path | None = None) -> dict[str, Any]:
                 "condition": node.condition.value,
                 "note": node.note,
                 "isolated": node.isolated,
+                "upkeep": node.upkeep.model_dump() if node.upkeep else None,
                 "workers": len(node.workers),
                 "busy": _num_busy(node),
                 "agent_pid": node.agent_pid,
@@ -111,9 +119,9 @@ def node_table(view: ClusterView, names: Container[str]) -> StatusTable:
             (
                 node.node,
                 node.address,
-                "isolated" if node.isolated else node.condition.value,
+                _condition(node),
                 f"{_num_busy(node)}/{len(node.workers)}",
-                node.isolated or node.note,
+                _node_note(node),
             )
             for node in view.nodes
             if node.node in names
@@ -169,6 +177,31 @@ def _ranks(view: ClusterView) -> dict[str, list[dict[str, Any]]]:
     return {name: sorted(ranks, key=lambda each: each["rank"]) for name, ranks in found.items()}
 
 
+def _condition(node: NodeView) -> str:
+    if node.condition is NodeCondition.HEALTHY and node.upkeep is not None:
+        return node.upkeep.state
+    return "isolated" if node.isolated else node.condition.value
+
+
+def _node_note(node: NodeView) -> str:
+    notes = [node.isolated or node.note]
+    if node.upkeep is not None:
+        reason = f": {node.upkeep.reason}" if node.upkeep.reason else ""
+        notes.insert(0, f"{node.upkeep.state} by {node.upkeep.by}{reason}")
+    return "; ".join(filter(None, notes))
+
+
+def _task_note(task: TaskView) -> str:
+    """Return why the task is as it is, and which settings are not the file's."""
+    ordered = [
+        f"{order.what} {order.value} by {order.by}"
+        for order in task.orders
+        if order.what in _SETTINGS
+    ]
+    submitted = [f"submitted by {order.by}" for order in task.orders if order.what == "submitted"]
+    return "; ".join(filter(None, [task.note, *ordered, *submitted]))
+
+
 def _num_busy(node: NodeView) -> int:
     return sum(slot.task is not None for slot in node.workers)
 
@@ -184,7 +217,7 @@ def _task_row(task: TaskView) -> tuple[str, ...]:
         str(task.workers),
         f"tp{layout.tp} pp{layout.pp} dp{layout.dp}" if layout else "",
         f"{task.weight:g}",
-        task.note,
+        _task_note(task),
     )
 
 

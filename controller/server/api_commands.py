@@ -4,15 +4,18 @@ Questions change nothing and are not journaled. They are answered one after the 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from controller.api import wire
 from controller.api.requests import event_of
 from controller.clock import Clock
+from controller.core.events import TaskSubmitted
+from controller.core.specs import TaskSpec
 from controller.plan.questions import answer
 from controller.server.controller import Controller
 from controller.server.rank_logs import read_logs
+from controller.server.server_hooks import SubmissionError
 from controller.store.history import HistoryError
 
 
@@ -25,6 +28,7 @@ class ApiCommands:
         reply: Sends the answers that do not come from the core.
         shut_down: Ends the run; None if clients may not end it.
         has_drills: Whether drills can be carried out.
+        read_tasks: See ``ServerHooks``.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class ApiCommands:
         *,
         shut_down: Callable[[], None] | None,
         has_drills: bool,
+        read_tasks: Callable[[wire.SubmitTasks], Sequence[TaskSpec]] | None = None,
     ) -> None:
         self._controller = controller
         self._clock = clock
@@ -42,7 +47,8 @@ class ApiCommands:
         self._shut_down = shut_down
         self._has_drills = has_drills
         self._questions: asyncio.Queue[wire.Question | wire.ReadHistory] = asyncio.Queue()
-        self._logs: asyncio.Queue[wire.ReadLogs] = asyncio.Queue()
+        self._read_tasks = read_tasks
+        self._slow: asyncio.Queue[wire.ReadLogs | wire.SubmitTasks] = asyncio.Queue()
 
     def take(self, command: wire.Command) -> None:
         """Take a command. Its answer follows later, under the same request id."""
@@ -53,8 +59,11 @@ class ApiCommands:
                 self._answer(command.request_id, "unsupported", "this controller runs no drills")
             case wire.AskWhatIf() | wire.DescribeCluster() | wire.ReadHistory():
                 self._questions.put_nowait(command)
-            case wire.ReadLogs():
-                self._logs.put_nowait(command)
+            case wire.SubmitTasks() if self._read_tasks is None:
+                text = "this controller takes no further tasks"
+                self._answer(command.request_id, "unsupported", text)
+            case wire.ReadLogs() | wire.SubmitTasks():
+                self._slow.put_nowait(command)
             case _:
                 self._controller().post(event_of(command))
 
@@ -77,12 +86,22 @@ class ApiCommands:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer_questions())
             while True:
-                question = await self._logs.get()
-                group.create_task(self._answer_with_logs(question))
+                command = await self._slow.get()
+                group.create_task(self._take_slow(command))
 
-    async def _answer_with_logs(self, question: wire.ReadLogs) -> None:
+    async def _take_slow(self, command: wire.ReadLogs | wire.SubmitTasks) -> None:
         controller = self._controller()
-        self._reply(await read_logs(question, controller.state, controller.fleet))
+        if isinstance(command, wire.ReadLogs):
+            self._reply(await read_logs(command, controller.state, controller.fleet))
+            return
+        assert self._read_tasks is not None, "without it no file is taken"
+        try:
+            specs = await asyncio.to_thread(self._read_tasks, command)
+        except SubmissionError as error:
+            self._answer(command.request_id, "invalid", str(error))
+            return
+        body = TaskSubmitted(command.request_id, command.actor, tuple(specs))
+        self._controller().post(body)
 
     async def _answer_questions(self) -> None:
         while True:

@@ -5,10 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.clusterfile.cluster_reader import Cluster
+from controller.clusterfile.file_mistakes import ClusterFileError
+from controller.clusterfile.task_file import tasks_of
 from controller.core.rules.policy import Policy
+from controller.core.specs import TaskSpec
 from controller.server.compactor import Retention
 from controller.server.controller_config import ControllerConfig
 from controller.server.profile_tasks import TrainingOptions, task_programs, task_spec
+from controller.server.server_hooks import SubmissionError
 from controller.workdirs.workdir_store import NAME, WorkdirStore
 from controller.workdirs.workdir_version import WorkdirError, WorkdirVersion, read_version
 
@@ -42,6 +46,25 @@ def keep_workdirs(cluster: Cluster) -> dict[str, str]:
         store.keep(version)
         versions[folder] = version.digest
     return versions
+
+
+def submitted_specs(cluster: Cluster, path: Path, text: str) -> list[TaskSpec]:
+    """Return the tasks of a submitted file, whose folders are kept in the run directory.
+
+    Args:
+        cluster: The cluster file that the controller runs.
+        path: Where the file is, or was.
+        text: What it says.
+
+    Raises:
+        SubmissionError: Something is wrong with it; the text has a line for each mistake.
+    """
+    try:
+        further = replace(cluster, tasks=tuple(tasks_of(path, text)))
+        config = cluster_config(further, cluster.policy, keep_workdirs(further))
+    except (ClusterFileError, WorkdirError, OSError) as error:
+        raise SubmissionError(str(error)) from error
+    return list(config.wanted().tasks.values())
 
 
 def cluster_config(

@@ -92,6 +92,7 @@ class ControllerServer:
             self._api.answer,
             shut_down=self._begin_closing if hooks.may_shut_down else None,
             has_drills=hooks.drills is not None,
+            read_tasks=hooks.read_tasks,
         )
         self._is_replaced = asyncio.Event()
         self._pause_s = 0.0

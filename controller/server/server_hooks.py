@@ -4,9 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.api.views import DrillView
+from controller.api.wire import SubmitTasks
 from controller.core.instructions import AnswerRequest
+from controller.core.specs import TaskSpec
 from controller.ports import DrillGround
 from controller.server.announcements import AnnouncementObserver
+
+
+class SubmissionError(Exception):
+    """A file of tasks can't be taken. The text has a line for each mistake."""
 
 
 def _ignore(_: AnswerRequest) -> None:
@@ -22,6 +28,8 @@ class ServerHooks:
         answered: Called with each answer of the core, before the API's client gets it.
         drills: Carries out drills; None means that they are refused.
         offered_drills: The drills that clients may ask for.
+        read_tasks: Returns the tasks of a submitted file, in a thread of its own; None means that
+            no task can be submitted. It raises ``SubmissionError``.
         may_shut_down: Whether a client may end the run; ``ControllerServer.is_closing`` shows it
             to the owner.
     """
@@ -30,4 +38,5 @@ class ServerHooks:
     answered: Callable[[AnswerRequest], None] = _ignore
     drills: DrillGround | None = None
     offered_drills: Sequence[DrillView] = ()
+    read_tasks: Callable[[SubmitTasks], Sequence[TaskSpec]] | None = None
     may_shut_down: bool = False

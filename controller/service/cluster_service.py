@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Final
 
 from controller.api.server import ApiSocketError
+from controller.api.wire import SubmitTasks
 from controller.check.fleet_check import check_shared
 from controller.clock import SystemClock
 from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster
 from controller.core.events import NodeRemoved, TaskRemoved
 from controller.core.instructions import Level
+from controller.core.specs import TaskSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
 from controller.fleet.host_keys import AcceptedKeys
 from controller.fleet.node_connection import SshLogins
-from controller.server.cluster_config import cluster_config, keep_workdirs
+from controller.server.cluster_config import cluster_config, keep_workdirs, submitted_specs
 from controller.server.controller_server import ControllerServer, ServerPlaces
 from controller.server.server_hooks import ServerHooks
 from controller.service.progress_bars import ProgressBars
@@ -89,7 +91,9 @@ class ClusterService:
                 is_resumed=True,
             ),
             self._clock,
-            ServerHooks(observers=[self._progress], may_shut_down=True),
+            ServerHooks(
+                observers=[self._progress], read_tasks=self._read_tasks, may_shut_down=True
+            ),
         )
 
     async def run(self) -> None:
@@ -120,6 +124,10 @@ class ClusterService:
         finally:
             self._progress.close()
         self._say_what_stays()
+
+    def _read_tasks(self, submitted: SubmitTasks) -> list[TaskSpec]:
+        path = Path(submitted.folder) / submitted.name
+        return submitted_specs(self._cluster, path, submitted.text)
 
     def _stop(self, reason: str) -> None:
         self._end_reason = reason

@@ -117,7 +117,7 @@ def _change_members(world: World) -> None:
         TaskAdded(replace(spec, task=C, workers=2)),
         TaskChanged(replace(spec, weight=2.0)),
         PolicyChanged(Policy(is_auto_heal=True, uncorroborated_limit_s=4.0)),
-        TaskSubmitted(*_WHO, replace(spec, task=D, workers=2)),
+        TaskSubmitted(*_WHO, (replace(spec, task=D, workers=2),)),
         TaskLimited(*_WHO, B, weight=3.0, max_workers=2),
         NodeOrdered(*_WHO, "cordon", N5, "new fan"),
         NodeOrdered(*_WHO, "drain", NodeId("n6")),

@@ -424,7 +424,8 @@ class World:
 
     def _was_added_again(self, name: TaskId) -> bool:
         bodies = [each.body for each in self.events]
-        if any(isinstance(body, TaskSubmitted) and body.spec.task == name for body in bodies):
+        submitted = (body for body in bodies if isinstance(body, TaskSubmitted))
+        if any(spec.task == name for body in submitted for spec in body.specs):
             return True
         added = [body for body in bodies if isinstance(body, TaskAdded)]
         return sum(body.spec.task == name for body in added) > 1

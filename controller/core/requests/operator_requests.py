@@ -26,7 +26,7 @@ from controller.core.measuring.sizes import Refusal, begin_measurement, cancel_m
 from controller.core.planning.plans import approve, propose, reject
 from controller.core.requests.drill_requests import request_drill
 from controller.core.requests.node_requests import decide_loss, order_node, uncordon
-from controller.core.requests.task_requests import limit_task, order_task, submit_task
+from controller.core.requests.task_requests import limit_task, order_task, submit_tasks
 from controller.core.state.phases import PlanState
 from controller.core.state.plan import Plan
 from controller.core.state.turn import Turn
@@ -56,7 +56,7 @@ def take_request(turn: Turn, request: Request) -> None:
         case TaskLimited():
             limit_task(turn, request)
         case TaskSubmitted():
-            submit_task(turn, request)
+            submit_tasks(turn, request)
         case NodeOrdered():
             order_node(turn, request)
         case ShutdownRequested():

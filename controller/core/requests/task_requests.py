@@ -161,18 +161,19 @@ def _value(value: object) -> str:
             return str(value)
 
 
-def submit_task(turn: Turn, event: TaskSubmitted) -> None:
-    """Take a further task in. It is queued until a plan gives it workers."""
-    spec, former = event.spec, turn.state.tasks.get(event.spec.task)
-    if former is not None and not former.has_left:
-        text = f"there is a task {spec.task} already: it is {former.lifecycle.phase}"
-        turn.refuse(event.request_id, "exists", text)
-        return
-    add_task(turn, spec)
-    turn.state.tasks[spec.task].orders.submit(event.actor, turn.at)
-    turn.answer(
-        event.request_id, f"{spec.task} is queued for {spec.workers} workers: a plan decides"
-    )
+def submit_tasks(turn: Turn, event: TaskSubmitted) -> None:
+    """Take further tasks in. They are queued until a plan gives them workers."""
+    for spec in event.specs:
+        former = turn.state.tasks.get(spec.task)
+        if former is not None and not former.has_left:
+            text = f"there is a task {spec.task} already: it is {former.lifecycle.phase}"
+            turn.refuse(event.request_id, "exists", text)
+            return
+    for spec in event.specs:
+        add_task(turn, spec)
+        turn.state.tasks[spec.task].orders.submit(event.actor, turn.at)
+    told = ", ".join(f"{spec.task} for {spec.workers} workers" for spec in event.specs)
+    turn.answer(event.request_id, f"queued: {told}; a plan decides")
 
 
 def _ordered_out(task: TaskState) -> str:

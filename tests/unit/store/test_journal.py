@@ -211,7 +211,7 @@ BODIES: list[EventBody] = [
     DrillRequested("r5", "op", "kill-rank", A, 3, N1),
     TaskOrdered("r11", "op", "stop", A),
     TaskLimited("r12", "op", A, weight=2.0, max_workers=0),
-    TaskSubmitted("r13", "op", SPEC),
+    TaskSubmitted("r13", "op", (SPEC,)),
     NodeOrdered("r14", "op", "drain", N1, "new fan", is_forced=True),
     ShutdownRequested("r15", "op"),
 ]

@@ -143,7 +143,7 @@ def test_only_what_has_finished_is_archived_and_its_name_is_free_again() -> None
     assert order(world, "stop").code == "unknown"
     assert file_changes(world, wanted) == []
     generation = task(world).generation
-    world.post(TaskSubmitted("r", "ann", wanted.tasks[A]))
+    world.post(TaskSubmitted("r", "ann", (wanted.tasks[A],)))
     in_phase(world, TaskPhase.RUNNING)
     assert task(world).generation > generation
 
@@ -165,11 +165,11 @@ def test_a_submitted_task_is_queued_runs_and_needs_no_file() -> None:
     spec = replace(
         wanted.tasks[B], task=C, workers=2, min_workers=2, table=table({2: 2e12, 4: 3e12})
     )
-    world.post(TaskSubmitted("r", "ann", spec))
-    assert answer(world).message == "gpt-c is queued for 2 workers: a plan decides"
+    world.post(TaskSubmitted("r", "ann", (spec,)))
+    assert answer(world).message == "queued: gpt-c for 2 workers; a plan decides"
     in_phase(world, TaskPhase.RUNNING, C)
     assert file_changes(world, wanted) == []
-    world.post(TaskSubmitted("r", "ann", spec))
+    world.post(TaskSubmitted("r", "ann", (spec,)))
     assert (answer(world).code, answer(world).is_ok) == ("exists", False)
     both = replace(wanted, tasks={**wanted.tasks, C: spec})
     assert file_changes(world, both) == [TaskChanged(spec)]
