@@ -1,0 +1,105 @@
+"""A working day: tasks and nodes come and go by commands, and no iteration is lost."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.store.history import HISTORY_NAME, read_rows
+from tests.fakes.cluster_runs import (
+    controller_of,
+    demo_tasks,
+    end_everything_of,
+    reach,
+    view_of,
+    write_cluster,
+)
+from tests.fakes.playgrounds import Playground, playground, unicron
+from tests.fakes.polling import wait_until
+
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def nodes(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
+    """Four nodes of two workers."""
+    directory = tmp_path_factory.mktemp("nodes") / "play"
+    with playground(short_tmp, directory, "--nodes", "4", "--workers-per-node", "2") as running:
+        yield running
+    end_everything_of(short_tmp, "day")
+
+
+class Shell:
+    """Commands about one cluster file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def do(self, *words: str, code: int = 0) -> str:
+        """Run a command, which must end with ``code``; return what it printed."""
+        done = subprocess.run(
+            unicron(*words, "--cluster", str(self.path)),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == code, (words, done.stdout, done.stderr)
+        return done.stdout or done.stderr
+
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in json.loads(self.do("tasks", "--json"))}
+
+    def task_is(self, name: str, phase: str) -> None:
+        wait_until(lambda: self.tasks()[name]["phase"] == phase, limit_s=60)
+
+
+def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
+    nodes: Playground, tmp_path: Path
+) -> None:
+    path = write_cluster(nodes, tmp_path / "day", "day", demo_tasks(10_000, "gpt-a", floor_s=0.1))
+    more = tmp_path / "more.toml"
+    more.write_text(demo_tasks(10_000, "gpt-b", floor_s=0.1))
+    shell = Shell(path)
+    with controller_of(path, "--auto-heal") as command:
+        reach(path, 3)
+        assert shell.do("submit", str(more)) == "queued: gpt-b for 4 workers; a plan decides\n"
+        shell.task_is("gpt-b", "running")
+        shell.do("drain", "n1", "--wait", "--reason", "new fan")
+        assert "under repair" in shell.do("repair", "n1")
+        assert "n1 is under repair" not in shell.do("stop", "none", code=4)
+        assert shell.do("repair", "n1", "--done") == "n1 is back in service\n"
+        shell.do("weight", "gpt-b", "3")
+        reach(path, 10)
+        command.end(signal.SIGKILL)
+    with controller_of(path, "--auto-heal") as command:
+        reach(path, 15)
+        assert (shell.tasks()["gpt-b"]["weight"], set(shell.tasks())) == (3.0, {"gpt-a", "gpt-b"})
+        shell.do("stop", "gpt-a")
+        shell.task_is("gpt-a", "stopped")
+        shell.do("start", "gpt-a")
+        shell.task_is("gpt-a", "running")
+        done = shell.tasks()["gpt-a"]["iteration"]
+        wait_until(lambda: shell.tasks()["gpt-a"]["iteration"] > done + 5, limit_s=60)
+        shell.do("finish", "gpt-b")
+        shell.task_is("gpt-b", "finished")
+        shell.do("archive", "gpt-b")
+        assert set(shell.tasks()) == {"gpt-a"}
+        view = view_of(path)
+        assert [each.severity for each in view.incidents] == []
+        audit = [json.loads(line) for line in shell.do("audit", "--json").splitlines()]
+    assert [(row["verb"], row["subject"], row["code"]) for row in audit] == [
+        ("submit", "gpt-b", "ok"), ("drain", "n1", "ok"), ("repair", "n1", "ok"),
+        ("stop", "none", "unknown"), ("repair --done", "n1", "ok"), ("weight", "gpt-b", "ok"),
+        ("stop", "gpt-a", "ok"), ("start", "gpt-a", "ok"), ("finish", "gpt-b", "ok"),
+        ("archive", "gpt-b", "ok"),
+    ]  # fmt: skip
+    for name in ("gpt-a", "gpt-b"):
+        rows = list(
+            read_rows(path.parent / "run" / HISTORY_NAME, "iterations", name=name, limit=10**6)
+        )
+        assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1)), name
+        assert not any(row["is_rerun"] for row in rows)
