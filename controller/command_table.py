@@ -133,6 +133,12 @@ def _unreachable() -> CommandParts:
     return CommandParts(node_cli.add_unreachable_arguments, node_cli.run_unreachable)
 
 
+def _reload() -> CommandParts:
+    from controller.operate import reload_cli
+
+    return CommandParts(reload_cli.add_arguments, reload_cli.run)
+
+
 def _node_order(verb: str) -> CommandParts:
     from controller.operate import node_cli
 
@@ -363,6 +369,12 @@ COMMANDS: Final = (
         "print the completion script of a shell",
         "Print what bash, zsh or fish needs to complete commands, options and names.",
         _completion,
+    ),
+    CommandEntry(
+        "reload",
+        "have the controller take its changed cluster file in",
+        "Have a running controller read its cluster file again, say what has changed, and take it in.",
+        _reload,
     ),
     CommandEntry(
         "submit",

@@ -212,6 +212,21 @@ class SubmitTasks(ClientCommand):
     folder: str
 
 
+class ReloadFile(ClientCommand):
+    """Take the changed cluster file in, or only say what that would do.
+
+    The reply to a dry run has a line for each change in ``changes``. With ``expected`` the changes
+    must still be those.
+
+    Refusals: ``invalid`` (with every mistake), ``impossible``, ``nothing``, ``superseded``,
+    ``unsupported``.
+    """
+
+    kind: Literal["reload_file"] = "reload_file"
+    is_dry_run: bool = False
+    expected: tuple[str, ...] | None = None
+
+
 class OrderNode(ClientCommand):
     """Take a node out of service, or say that its repair is over (``return``).
 
@@ -292,6 +307,7 @@ Command = Annotated[
     | LimitTask
     | SubmitTasks
     | OrderNode
+    | ReloadFile
     | ReadHistory
     | ReadLogs
     | Shutdown,

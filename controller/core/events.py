@@ -459,6 +459,18 @@ class NodeOrdered(OperatorRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class FileReloaded(OperatorRequest):
+    """An operator had a changed cluster file taken in: the events before this one.
+
+    Attributes:
+        changes: What has changed, a line each.
+    """
+
+    VERB = "reload"
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownRequested(OperatorRequest):
     """Someone asked for the end of the run. The edge carries it out."""
 
@@ -478,6 +490,7 @@ Request = (
     | TaskLimited
     | TaskSubmitted
     | NodeOrdered
+    | FileReloaded
     | ShutdownRequested
 )
 """What an operator asks for."""

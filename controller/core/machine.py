@@ -18,6 +18,7 @@ from controller.core.events import (
     ControllerStarted,
     DrillRequested,
     Event,
+    FileReloaded,
     HaltCarriedOut,
     LossDecided,
     MeasurementCancelled,
@@ -278,6 +279,7 @@ class Machine:
                 | TaskLimited()
                 | TaskSubmitted()
                 | NodeOrdered()
+                | FileReloaded()
                 | ShutdownRequested()
             ):
                 take_request(turn, body)

@@ -8,6 +8,7 @@
 ``runtime``            feeds events to the core and carries out its instructions.
 ``event_queue``        the events that wait for the core: faults first.
 ``history_writer``     iterations, incidents, plans and announcements, for people.
+``reloading``          takes a changed cluster file in while the controller runs.
 ``rank_logs``          the output of ranks, read from their nodes.
 ``compactor``          has closed segments of the journal compacted.
 ``rank_launches``      the launch of each rank, from instruction and program.

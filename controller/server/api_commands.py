@@ -4,19 +4,23 @@ Questions change nothing and are not journaled. They are answered one after the 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from controller.api import wire
 from controller.api.requests import event_of
 from controller.clock import Clock
 from controller.core.events import TaskSubmitted
-from controller.core.specs import TaskSpec
 from controller.plan.questions import answer
 from controller.server.controller import Controller
+from controller.server.controller_config import ControllerConfig
 from controller.server.rank_logs import read_logs
-from controller.server.server_hooks import SubmissionError
+from controller.server.reloading import reload
+from controller.server.server_hooks import ServerHooks, SubmissionError
 from controller.store.history import HistoryError
+
+_SlowCommand = wire.ReadLogs | wire.SubmitTasks | wire.ReloadFile
+"""Commands that read files or nodes. Each is taken by itself."""
 
 
 class ApiCommands:
@@ -26,9 +30,9 @@ class ApiCommands:
         controller: Returns the present controller.
         clock: The clock of the run.
         reply: Sends the answers that do not come from the core.
-        shut_down: Ends the run; None if clients may not end it.
-        has_drills: Whether drills can be carried out.
-        read_tasks: See ``ServerHooks``.
+        shut_down: Ends the run.
+        hooks: What the owner of the server lets clients do.
+        adopt: Called with a config that was read anew.
     """
 
     def __init__(
@@ -37,38 +41,40 @@ class ApiCommands:
         clock: Clock,
         reply: Callable[[wire.Reply], None],
         *,
-        shut_down: Callable[[], None] | None,
-        has_drills: bool,
-        read_tasks: Callable[[wire.SubmitTasks], Sequence[TaskSpec]] | None = None,
+        shut_down: Callable[[], None],
+        hooks: ServerHooks,
+        adopt: Callable[[ControllerConfig], None],
     ) -> None:
         self._controller = controller
         self._clock = clock
         self._reply = reply
         self._shut_down = shut_down
-        self._has_drills = has_drills
+        self._hooks, self._adopt = hooks, adopt
         self._questions: asyncio.Queue[wire.Question | wire.ReadHistory] = asyncio.Queue()
-        self._read_tasks = read_tasks
-        self._slow: asyncio.Queue[wire.ReadLogs | wire.SubmitTasks] = asyncio.Queue()
+        self._slow: asyncio.Queue[_SlowCommand] = asyncio.Queue()
 
     def take(self, command: wire.Command) -> None:
         """Take a command. Its answer follows later, under the same request id."""
         match command:
             case wire.Shutdown():
                 self._take_shutdown(command)
-            case wire.RunDrill() if not self._has_drills:
+            case wire.RunDrill() if self._hooks.drills is None:
                 self._answer(command.request_id, "unsupported", "this controller runs no drills")
             case wire.AskWhatIf() | wire.DescribeCluster() | wire.ReadHistory():
                 self._questions.put_nowait(command)
-            case wire.SubmitTasks() if self._read_tasks is None:
+            case wire.SubmitTasks() if self._hooks.read_tasks is None:
                 text = "this controller takes no further tasks"
                 self._answer(command.request_id, "unsupported", text)
-            case wire.ReadLogs() | wire.SubmitTasks():
+            case wire.ReloadFile() if self._hooks.read_config is None:
+                text = "this controller has no cluster file"
+                self._answer(command.request_id, "unsupported", text)
+            case wire.ReadLogs() | wire.SubmitTasks() | wire.ReloadFile():
                 self._slow.put_nowait(command)
             case _:
                 self._controller().post(event_of(command))
 
     def _take_shutdown(self, command: wire.Shutdown) -> None:
-        if self._shut_down is None:
+        if not self._hooks.may_shut_down:
             text = "this controller is not ended through its API: stop its process"
             self._answer(command.request_id, "unsupported", text)
         else:
@@ -89,14 +95,25 @@ class ApiCommands:
                 command = await self._slow.get()
                 group.create_task(self._take_slow(command))
 
-    async def _take_slow(self, command: wire.ReadLogs | wire.SubmitTasks) -> None:
-        controller = self._controller()
-        if isinstance(command, wire.ReadLogs):
-            self._reply(await read_logs(command, controller.state, controller.fleet))
-            return
-        assert self._read_tasks is not None, "without it no file is taken"
+    async def _take_slow(self, command: _SlowCommand) -> None:
+        match command:
+            case wire.ReadLogs():
+                controller = self._controller()
+                self._reply(await read_logs(command, controller.state, controller.fleet))
+            case wire.SubmitTasks():
+                await self._submit(command)
+            case wire.ReloadFile():
+                read_config = self._hooks.read_config
+                assert read_config is not None, "without it no file is taken"
+                reply = await reload(command, read_config, self._controller, self._adopt)
+                if reply is not None:
+                    self._reply(reply)
+
+    async def _submit(self, command: wire.SubmitTasks) -> None:
+        read_tasks = self._hooks.read_tasks
+        assert read_tasks is not None, "without it no file is taken"
         try:
-            specs = await asyncio.to_thread(self._read_tasks, command)
+            specs = await asyncio.to_thread(read_tasks, command)
         except SubmissionError as error:
             self._answer(command.request_id, "invalid", str(error))
             return

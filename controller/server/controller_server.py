@@ -90,9 +90,9 @@ class ControllerServer:
             lambda: self._controller,
             clock,
             self._api.answer,
-            shut_down=self._begin_closing if hooks.may_shut_down else None,
-            has_drills=hooks.drills is not None,
-            read_tasks=hooks.read_tasks,
+            shut_down=self._begin_closing,
+            hooks=hooks,
+            adopt=self._adopt,
         )
         self._is_replaced = asyncio.Event()
         self._pause_s = 0.0
@@ -214,6 +214,9 @@ class ControllerServer:
 
     def _take_command(self, command: Command) -> None:
         self._commands.take(command)
+
+    def _adopt(self, config: ControllerConfig) -> None:
+        self._config = config
 
     def _begin_closing(self) -> None:
         self.is_closing = True

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from controller.api.views import DrillView
 from controller.api.wire import SubmitTasks
@@ -9,10 +10,23 @@ from controller.core.instructions import AnswerRequest
 from controller.core.specs import TaskSpec
 from controller.ports import DrillGround
 from controller.server.announcements import AnnouncementObserver
+from controller.server.controller_config import ControllerConfig
 
 
 class SubmissionError(Exception):
-    """A file of tasks can't be taken. The text has a line for each mistake."""
+    """A file can't be taken. The text has a line for each mistake."""
+
+
+class ReadConfig(Protocol):
+    """Reads the config of a controller anew."""
+
+    def __call__(self, *, is_dry_run: bool) -> ControllerConfig:
+        """Return it. A dry run keeps nothing.
+
+        Raises:
+            SubmissionError: The file has mistakes, or says what no running controller can take.
+        """
+        ...
 
 
 def _ignore(_: AnswerRequest) -> None:
@@ -30,6 +44,7 @@ class ServerHooks:
         offered_drills: The drills that clients may ask for.
         read_tasks: Returns the tasks of a submitted file, in a thread of its own; None means that
             no task can be submitted. It raises ``SubmissionError``.
+        read_config: Reads the config anew, in a thread of its own; None means that it can't change.
         may_shut_down: Whether a client may end the run; ``ControllerServer.is_closing`` shows it
             to the owner.
     """
@@ -39,4 +54,5 @@ class ServerHooks:
     drills: DrillGround | None = None
     offered_drills: Sequence[DrillView] = ()
     read_tasks: Callable[[SubmitTasks], Sequence[TaskSpec]] | None = None
+    read_config: ReadConfig | None = None
     may_shut_down: bool = False

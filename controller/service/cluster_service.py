@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,8 @@ from controller.api.server import ApiSocketError
 from controller.api.wire import SubmitTasks
 from controller.check.fleet_check import check_shared
 from controller.clock import SystemClock
-from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster
+from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster, load_cluster
+from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.core.events import NodeRemoved, TaskRemoved
 from controller.core.instructions import Level
 from controller.core.specs import TaskSpec
@@ -20,12 +22,19 @@ from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
 from controller.fleet.host_keys import AcceptedKeys
 from controller.fleet.node_connection import SshLogins
-from controller.server.cluster_config import cluster_config, keep_workdirs, submitted_specs
+from controller.server.cluster_config import (
+    cluster_config,
+    keep_workdirs,
+    submitted_specs,
+    take_workdirs,
+)
+from controller.server.controller_config import ControllerConfig
 from controller.server.controller_server import ControllerServer, ServerPlaces
-from controller.server.server_hooks import ServerHooks
+from controller.server.server_hooks import ServerHooks, SubmissionError
 from controller.service.progress_bars import ProgressBars
 from controller.store.journal import JournalError
 from controller.store.run_file import JOURNAL_NAME, set_run_aside
+from controller.workdirs.workdir_version import WorkdirError
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _SOURCE: Final = "unicron"
@@ -42,6 +51,7 @@ class ClusterService:
         is_until_done: Whether to end when every task has finished.
         is_to_end: Whether to bring the cluster down, as soon as the controller runs.
         accepts_new: Whether to accept the host keys of nodes that no known_hosts file knows.
+        is_auto_heal: Whether plans are applied at once, whatever the file says.
 
     Attributes:
         is_down: Whether the cluster was brought down, on all nodes that are not lost.
@@ -61,8 +71,10 @@ class ClusterService:
         is_until_done: bool = False,
         is_to_end: bool = False,
         accepts_new: bool = False,
+        is_auto_heal: bool = False,
     ) -> None:
         self.is_down = False
+        self._is_auto_heal = is_auto_heal
         self._is_to_end = is_to_end
         self._cluster = cluster
         self._is_until_done = is_until_done
@@ -78,12 +90,7 @@ class ClusterService:
         self._progress = ProgressBars(totals, self._stamp, _ITERATION_PAUSE_S)
         self._server = ControllerServer(
             cluster.name,
-            replace(
-                cluster_config(
-                    cluster, cluster.policy, {} if is_to_end else keep_workdirs(cluster)
-                ),
-                accepted_keys=self._keys,
-            ),
+            self._config_of(cluster, {} if is_to_end else keep_workdirs(cluster)),
             ServerPlaces(
                 cluster.run_dir,
                 cluster.socket,
@@ -92,7 +99,10 @@ class ClusterService:
             ),
             self._clock,
             ServerHooks(
-                observers=[self._progress], read_tasks=self._read_tasks, may_shut_down=True
+                observers=[self._progress],
+                read_tasks=self._read_tasks,
+                read_config=self._read_config,
+                may_shut_down=True,
             ),
         )
 
@@ -124,6 +134,33 @@ class ClusterService:
         finally:
             self._progress.close()
         self._say_what_stays()
+
+    def _config_of(self, cluster: Cluster, workdirs: Mapping[str, str]) -> ControllerConfig:
+        config = cluster_config(cluster, cluster.policy, workdirs)
+        return replace(config, accepted_keys=self._keys)
+
+    def _read_config(self, *, is_dry_run: bool) -> ControllerConfig:
+        """Read the cluster file anew.
+
+        Raises:
+            SubmissionError: It has mistakes, or says what no running controller can take.
+        """
+        before = self._cluster
+        try:
+            cluster = load_cluster(before.path)
+            if self._is_auto_heal:
+                cluster = replace(cluster, policy=replace(cluster.policy, is_auto_heal=True))
+            if fixed := _why_not_live(before, cluster):
+                raise SubmissionError(f"{before.path}: {fixed}")
+            if is_dry_run:
+                versions = {name: each.digest for name, each in take_workdirs(cluster).items()}
+            else:
+                versions = keep_workdirs(cluster)
+        except (ClusterFileError, WorkdirError, OSError) as error:
+            raise SubmissionError(str(error)) from error
+        if not is_dry_run:
+            self._cluster = cluster
+        return self._config_of(cluster, versions)
 
     def _read_tasks(self, submitted: SubmitTasks) -> list[TaskSpec]:
         path = Path(submitted.folder) / submitted.name
@@ -214,6 +251,21 @@ class ClusterService:
         """Return the local time of an event, for a log that is read days later."""
         moment = datetime.fromtimestamp(self._clock.started_wall_s + at, tz=None)  # noqa: DTZ006
         return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _why_not_live(before: Cluster, after: Cluster) -> str:
+    """Return what has changed that only another run can take; empty if nothing has."""
+    fixed = {
+        "name": (before.name, after.name),
+        "run_dir": (before.run_dir, after.run_dir),
+        "GPUs or none": (before.has_gpus, after.has_gpus),
+    }
+    changed = [name for name, (old, new) in fixed.items() if old != new]
+    if not changed:
+        return ""
+    return (
+        f"{', '.join(changed)} can't change while a controller runs: end it with unicron down first"
+    )
 
 
 def _make_private(directory: Path) -> None:

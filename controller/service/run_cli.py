@@ -133,6 +133,7 @@ def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:
                 arguments.event_log,
                 is_until_done=arguments.until_done,
                 accepts_new=arguments.accept_new,
+                is_auto_heal=arguments.auto_heal,
             )
             asyncio.run(service.run())
     except STARTING_ERRORS as error:

@@ -61,45 +61,60 @@ def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
     nodes: Playground, tmp_path: Path
 ) -> None:
     path = write_cluster(nodes, tmp_path / "day", "day", demo_tasks(10_000, "gpt-a", floor_s=0.1))
-    more = tmp_path / "more.toml"
-    more.write_text(demo_tasks(10_000, "gpt-b", floor_s=0.1))
     shell = Shell(path)
+    whole = path.read_text()
+    path.write_text(whole[: whole.rindex("[[nodes]]")] + whole[whole.index("[[task]]") :])
     with controller_of(path, "--auto-heal") as command:
-        reach(path, 3)
-        assert shell.do("submit", str(more)) == "queued: gpt-b for 4 workers; a plan decides\n"
-        shell.task_is("gpt-b", "running")
-        shell.do("drain", "n1", "--wait", "--reason", "new fan")
-        assert "under repair" in shell.do("repair", "n1")
-        assert "n1 is under repair" not in shell.do("stop", "none", code=4)
-        assert shell.do("repair", "n1", "--done") == "n1 is back in service\n"
-        shell.do("weight", "gpt-b", "3")
-        reach(path, 10)
+        _morning(shell, whole, tmp_path / "more.toml")
         command.end(signal.SIGKILL)
-    with controller_of(path, "--auto-heal") as command:
-        reach(path, 15)
-        assert (shell.tasks()["gpt-b"]["weight"], set(shell.tasks())) == (3.0, {"gpt-a", "gpt-b"})
-        shell.do("stop", "gpt-a")
-        shell.task_is("gpt-a", "stopped")
-        shell.do("start", "gpt-a")
-        shell.task_is("gpt-a", "running")
-        done = shell.tasks()["gpt-a"]["iteration"]
-        wait_until(lambda: shell.tasks()["gpt-a"]["iteration"] > done + 5, limit_s=60)
-        shell.do("finish", "gpt-b")
-        shell.task_is("gpt-b", "finished")
-        shell.do("archive", "gpt-b")
-        assert set(shell.tasks()) == {"gpt-a"}
-        view = view_of(path)
-        assert [each.severity for each in view.incidents] == []
+    with controller_of(path, "--auto-heal"):
+        _afternoon(shell)
+        assert view_of(path).incidents == []
         audit = [json.loads(line) for line in shell.do("audit", "--json").splitlines()]
     assert [(row["verb"], row["subject"], row["code"]) for row in audit] == [
-        ("submit", "gpt-b", "ok"), ("drain", "n1", "ok"), ("repair", "n1", "ok"),
-        ("stop", "none", "unknown"), ("repair --done", "n1", "ok"), ("weight", "gpt-b", "ok"),
-        ("stop", "gpt-a", "ok"), ("start", "gpt-a", "ok"), ("finish", "gpt-b", "ok"),
-        ("archive", "gpt-b", "ok"),
+        ("submit", "gpt-b", "ok"), ("reload", "", "ok"), ("drain", "n1", "ok"),
+        ("repair", "n1", "ok"), ("stop", "none", "unknown"), ("repair --done", "n1", "ok"),
+        ("weight", "gpt-b", "ok"), ("stop", "gpt-a", "ok"), ("start", "gpt-a", "ok"),
+        ("finish", "gpt-b", "ok"), ("archive", "gpt-b", "ok"),
     ]  # fmt: skip
+    history = path.parent / "run" / HISTORY_NAME
     for name in ("gpt-a", "gpt-b"):
-        rows = list(
-            read_rows(path.parent / "run" / HISTORY_NAME, "iterations", name=name, limit=10**6)
-        )
+        rows = list(read_rows(history, "iterations", name=name, limit=10**6))
         assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1)), name
         assert not any(row["is_rerun"] for row in rows)
+
+
+def _morning(shell: Shell, whole: str, more: Path) -> None:
+    """A task and a node come, and a node is repaired."""
+    path = shell.path
+    reach(path, 3)
+    more.write_text(demo_tasks(10_000, "gpt-b", floor_s=0.1))
+    assert shell.do("submit", str(more)) == "queued: gpt-b for 4 workers; a plan decides\n"
+    path.write_text(whole)
+    told = "node n4 joins, with 2 workers\n"
+    assert shell.do("reload", "--dry-run") == told
+    assert shell.do("reload").startswith(told)
+    wait_until(lambda: sum(len(each["ranks"]) for each in shell.tasks().values()) == 8, limit_s=60)
+    shell.task_is("gpt-b", "running")
+    shell.do("drain", "n1", "--wait", "--reason", "new fan")
+    assert "n1 is under repair" in shell.do("repair", "n1")
+    shell.do("stop", "none", code=4)
+    assert shell.do("repair", "n1", "--done") == "n1 is back in service\n"
+    shell.do("weight", "gpt-b", "3")
+    reach(path, 10)
+
+
+def _afternoon(shell: Shell) -> None:
+    """Another controller: what was ordered holds. A task pauses, another one ends."""
+    reach(shell.path, 15)
+    assert (shell.tasks()["gpt-b"]["weight"], set(shell.tasks())) == (3.0, {"gpt-a", "gpt-b"})
+    shell.do("stop", "gpt-a")
+    shell.task_is("gpt-a", "stopped")
+    shell.do("start", "gpt-a")
+    shell.task_is("gpt-a", "running")
+    done = shell.tasks()["gpt-a"]["iteration"]
+    wait_until(lambda: shell.tasks()["gpt-a"]["iteration"] > done + 5, limit_s=60)
+    shell.do("finish", "gpt-b")
+    shell.task_is("gpt-b", "finished")
+    shell.do("archive", "gpt-b")
+    assert set(shell.tasks()) == {"gpt-a"}

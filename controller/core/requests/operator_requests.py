@@ -8,6 +8,7 @@ from typing import assert_never
 
 from controller.core.events import (
     DrillRequested,
+    FileReloaded,
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
@@ -59,11 +60,22 @@ def take_request(turn: Turn, request: Request) -> None:
             submit_tasks(turn, request)
         case NodeOrdered():
             order_node(turn, request)
+        case FileReloaded():
+            _note_reload(turn, request)
         case ShutdownRequested():
             turn.announce("warning", "down", "unicron", f"{request.actor} ends the run")
             turn.answer(request.request_id, "ending")
         case _:
             assert_never(request)
+
+
+def _note_reload(turn: Turn, event: FileReloaded) -> None:
+    if not event.changes:
+        turn.refuse(event.request_id, "nothing", "nothing has changed in the cluster file")
+        return
+    text = f"{len(event.changes)} changes of the cluster file are taken in"
+    turn.announce("info", "reload", "unicron", f"{text}, for {event.actor}")
+    turn.answer(event.request_id, text)
 
 
 def approve_plan(turn: Turn, event: PlanApproved) -> None:

@@ -18,6 +18,7 @@ from controller.core.events import (
     DrillRequested,
     Event,
     EventBody,
+    FileReloaded,
     HaltCarriedOut,
     LossDecided,
     MeasurementCancelled,
@@ -213,6 +214,7 @@ BODIES: list[EventBody] = [
     TaskLimited("r12", "op", A, weight=2.0, max_workers=0),
     TaskSubmitted("r13", "op", (SPEC,)),
     NodeOrdered("r14", "op", "drain", N1, "new fan", is_forced=True),
+    FileReloaded("r16", "op", ("node n6 joins", "task gpt-a: weight 1 -> 2")),
     ShutdownRequested("r15", "op"),
 ]
 
