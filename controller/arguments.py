@@ -12,6 +12,8 @@ from controller.printing import refuse
 _COUNT: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NUMBER: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_SHOWN: Final = 80
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST_S: Final = 1e6
 
 
 class HelpText(HelpFormatter):
@@ -57,6 +59,15 @@ def count_of(text: str) -> int | None:
 def decimal_of(text: str) -> float | None:
     """Return a decimal number without a sign; None if ``text`` is none."""
     return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def duration_s(text: str) -> float:
+    """Return a time above 0 in seconds: ``90``, ``90s``, ``10m``, ``2h`` or ``1d``."""
+    unit = _UNITS.get(text[-1:], None)
+    number = decimal_of(text[:-1] if unit else text)
+    if not number or number * (unit or 1.0) > _LONGEST_S:
+        raise ArgumentTypeError(f"{text!r:.40} is not a time: write 90, 90s, 10m, 2h or 1d")
+    return number * (unit or 1.0)
 
 
 def positive_int(text: str) -> int:

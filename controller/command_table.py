@@ -298,6 +298,18 @@ COMMANDS: Final = (
         partial(_decision, "reject"),
     ),
     CommandEntry(
+        "defer",
+        "have a plan that is applied by itself wait for longer",
+        "Defer the countdown of a plan of a running controller.",
+        partial(_decision, "defer"),
+    ),
+    CommandEntry(
+        "resume",
+        "let policy apply plans again after a storm",
+        "Let a running controller apply plans by itself again, after a storm has stopped that.",
+        partial(_decision, "resume"),
+    ),
+    CommandEntry(
         "propose",
         "ask for a plan for the present state",
         "Ask a running controller for a plan for the present state.",

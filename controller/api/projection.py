@@ -32,7 +32,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Incident
 from controller.core.state.measurement import NUM_WARM_UP, MeasuredRun, MeasuredSize, Measurement
 from controller.core.state.node import NodeState
-from controller.core.state.phases import NodeCondition, TaskPhase
+from controller.core.state.phases import NodeCondition, PlanState, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.state.task import TaskState
 from controller.core.state.task_orders import TaskOrders
@@ -77,6 +77,7 @@ def project(
         now=now,
         started_wall_s=frame.started_wall_s,
         is_auto_heal=frame.is_auto_heal,
+        automation_stopped=state.automation.stopped,
         is_closing=frame.is_closing,
         waf=waf,
         waf_full=sum(
@@ -313,6 +314,7 @@ def plan_view(
         created_at=plan.created_at,
         approved_by=plan.approved_by,
         decided_at=plan.decided_at,
+        apply_at=plan.apply_at if plan.state is PlanState.PENDING else None,
         waf_before=plan.waf_before,
         waf_now=plan.waf_before if waf is None else waf,
         waf_after=plan.waf_after,

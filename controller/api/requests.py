@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from controller.api import wire
 from controller.core.events import (
+    AutomationResumed,
     DrillRequested,
     LossDecided,
     MeasurementCancelled,
     MeasurementRequested,
     NodeOrdered,
     PlanApproved,
+    PlanDeferred,
     PlanRejected,
     PlanRequested,
     Request,
@@ -24,6 +26,8 @@ from controller.core.events import (
 EVENT_BY_COMMAND: Final[Mapping[type[wire.ClientCommand], type[Request]]] = {
     wire.ApprovePlan: PlanApproved,
     wire.RejectPlan: PlanRejected,
+    wire.DeferPlan: PlanDeferred,
+    wire.ResumeAutomation: AutomationResumed,
     wire.RequestPlan: PlanRequested,
     wire.UncordonNode: UncordonRequested,
     wire.DecideLoss: LossDecided,

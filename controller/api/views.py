@@ -143,6 +143,8 @@ class PlanView(View):
     created_at: float
     approved_by: str | None = None
     decided_at: float | None = None
+    apply_at: float | None = None
+    """When it is applied unless somebody decides before; None if it waits without an end."""
     waf_before: float
     """Weighted FLOP/s of all tasks before the event."""
     waf_now: float
@@ -393,6 +395,8 @@ class ClusterView(View):
     started_wall_s: float
     """Wall clock at the start of the run, seconds since the epoch."""
     is_auto_heal: bool
+    automation_stopped: str = ""
+    """Why every plan waits for an operator, whatever policy says; empty if it does not."""
     is_closing: bool = False
     waf: float
     """Weighted FLOP/s of the ranks that run now, by the profiles."""

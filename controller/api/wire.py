@@ -79,6 +79,27 @@ class RejectPlan(ClientCommand):
     reason: str = ""
 
 
+class DeferPlan(ClientCommand):
+    """Have a plan that is applied by itself wait for ``for_s`` seconds from now.
+
+    Refusals: as for ``ApprovePlan``, and ``nothing`` (it waits without an end).
+    """
+
+    kind: Literal["defer_plan"] = "defer_plan"
+    plan: str
+    revision: int
+    for_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
+class ResumeAutomation(ClientCommand):
+    """Let policy apply plans again, after a storm has stopped that.
+
+    Refusal: ``nothing`` (it is not stopped).
+    """
+
+    kind: Literal["resume_automation"] = "resume_automation"
+
+
 class RequestPlan(ClientCommand):
     """Compute a plan for the present state, for instance after a rejection.
 
@@ -295,6 +316,8 @@ Question = AskWhatIf | DescribeCluster
 Command = Annotated[
     ApprovePlan
     | RejectPlan
+    | DeferPlan
+    | ResumeAutomation
     | RequestPlan
     | UncordonNode
     | DecideLoss

@@ -313,6 +313,24 @@ class PlanRejected(OperatorRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class PlanDeferred(OperatorRequest):
+    """An operator wants more time before the plan as of ``revision`` is applied by itself."""
+
+    VERB = "defer"
+    ABOUT = "plan"
+    plan: str
+    revision: int
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationResumed(OperatorRequest):
+    """An operator lets policy apply plans again, after it was stopped in a storm."""
+
+    VERB = "resume"
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRequested(OperatorRequest):
     """An operator asked for a plan for the present state."""
 
@@ -480,7 +498,9 @@ class ShutdownRequested(OperatorRequest):
 Request = (
     PlanApproved
     | PlanRejected
+    | PlanDeferred
     | PlanRequested
+    | AutomationResumed
     | UncordonRequested
     | LossDecided
     | MeasurementRequested

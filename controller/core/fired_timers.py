@@ -15,6 +15,7 @@ from controller.core.measuring.measured_ranks import take_overdue_run
 from controller.core.monitoring.stalls import take_timer
 from controller.core.monitoring.start_and_end import take_inspection_due, take_late_start
 from controller.core.nodes.contact import judge_node, take_late_node
+from controller.core.planning.plans import take_due_plan
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
@@ -30,6 +31,7 @@ from controller.core.timers import (
     JoinOverdue,
     JudgeNode,
     MeasurementOverdue,
+    PlanDue,
     ReplicaPeersOverdue,
     SettleIncident,
     SparesOverdue,
@@ -55,6 +57,8 @@ def fire(turn: Turn, timer: Timer) -> None:
             pass  # the sweeps ``gather losses`` and ``gather returns`` look at the time
         case MeasurementOverdue():
             take_overdue_run(turn, timer)
+        case PlanDue():
+            take_due_plan(turn, timer.plan, timer.revision)
         case _:
             task = turn.state.tasks[timer.task]
             if task.generation == timer.generation:

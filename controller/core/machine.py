@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Self, assert_never
 
 from controller.core.events import (
+    AutomationResumed,
     ClockMeasured,
     CommandFailed,
     ContactLost,
@@ -32,6 +33,7 @@ from controller.core.events import (
     Observed,
     PeerProbed,
     PlanApproved,
+    PlanDeferred,
     PlanRejected,
     PlanRequested,
     PolicyChanged,
@@ -269,6 +271,8 @@ class Machine:
             case (
                 PlanApproved()
                 | PlanRejected()
+                | PlanDeferred()
+                | AutomationResumed()
                 | PlanRequested()
                 | UncordonRequested()
                 | LossDecided()

@@ -153,6 +153,15 @@ class MeasurementOverdue:
     kind: Literal["measurement_overdue"] = "measurement_overdue"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanDue:
+    """A plan that nobody has decided on is to be applied, if this is still its revision."""
+
+    plan: str
+    revision: int
+    kind: Literal["plan_due"] = "plan_due"
+
+
 TaskTimer = (
     StartOverdue
     | StopOverdue
@@ -168,4 +177,6 @@ TaskTimer = (
 )
 """Timers of one generation of a task."""
 
-Timer = SettleIncident | JudgeNode | JoinOverdue | BurstOver | MeasurementOverdue | TaskTimer
+Timer = (
+    SettleIncident | JudgeNode | JoinOverdue | BurstOver | MeasurementOverdue | PlanDue | TaskTimer
+)

@@ -1,4 +1,4 @@
-"""Decisions about plans: ``unicron approve``, ``reject`` and ``propose``.
+"""Decisions about plans: ``unicron approve``, ``reject``, ``defer``, ``propose`` and ``resume``.
 
 A decision names a plan and its revision, as in ``P-3:2``. So what an operator has not seen is never
 applied: a newer event gives the plan a new revision, and the controller refuses the older one.
@@ -9,7 +9,8 @@ import sys
 from typing import Final
 
 from controller.api.views import PlanState, PlanView
-from controller.api.wire import ApprovePlan, RejectPlan, RequestPlan
+from controller.api.wire import ApprovePlan, DeferPlan, RejectPlan, RequestPlan, ResumeAutomation
+from controller.arguments import duration_s
 from controller.operate.asking import (
     EXIT_CODES,
     EXIT_CODES_OF_PLANS,
@@ -34,6 +35,11 @@ Without a revision the plan is shown, and you are asked.""",
     "reject": """\
 Decline a plan as of one revision. The tasks stay as they are, and its incidents wait for an operator.
 `unicron propose` asks for another plan.""",
+    "defer": """\
+A plan that is applied by itself (auto_after_s of [policy]) waits for so long from now on.""",
+    "resume": """\
+In a storm (storm_plans, storm_lost_share of [policy]) automation stops: each plan waits for an approval. This ends
+that, and a plan that waits is applied as policy says.""",
     "propose": """\
 Ask for a plan for the present state, for instance after a rejection. Tasks that were held take part, too.""",
 }
@@ -41,27 +47,39 @@ _EXAMPLES: Final = {
     "approve": ("unicron approve P-3:2", "unicron approve P-3"),
     "reject": ("unicron reject P-3:2 --reason 'n4 is back in ten minutes'",),
     "propose": ("unicron propose",),
+    "defer": ("unicron defer P-3:2 --for 10m",),
+    "resume": ("unicron resume",),
 }
+
+_ABOUT_NO_PLAN: Final[dict[str, type[RequestPlan | ResumeAutomation]]] = {
+    "propose": RequestPlan, "resume": ResumeAutomation
+}  # fmt: skip
 
 
 def add_arguments(verb: str, parser: argparse.ArgumentParser) -> None:
     """Define the options of one of the commands."""
-    exit_codes = EXIT_CODES if verb == "propose" else EXIT_CODES_OF_PLANS
+    exit_codes = EXIT_CODES if verb in _ABOUT_NO_PLAN else EXIT_CODES_OF_PLANS
     add_common(parser, _TEXTS[verb], _EXAMPLES[verb], exit_codes)
-    if verb != "propose":
+    if verb not in _ABOUT_NO_PLAN:
         plan = parser.add_argument(
             "plan", metavar="PLAN[:REVISION]", help="the plan that you have seen"
         )
         complete_names(plan, "waiting plan")
+    if verb == "defer":
+        parser.add_argument(
+            "--for", type=duration_s, default=600.0, metavar="TIME", dest="for_s",
+            help="for how long, as 90, 10m or 2h (default 10m)",
+        )  # fmt: skip
     if verb == "reject":
         parser.add_argument("--reason", default="", help="why, for the record")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Send the decision; return the exit code."""
-    if arguments.command == "propose":
+    if arguments.command in _ABOUT_NO_PLAN:
         request_id, actor = who_asks()
-        command = RequestPlan(request_id=request_id, actor=actor)
+        kind = _ABOUT_NO_PLAN[arguments.command]
+        command = kind(request_id=request_id, actor=actor)
         return guarded(arguments, lambda: send(arguments, command))
     name, colon, revision = arguments.plan.partition(":")
     if not name or (colon and not (revision.isascii() and revision.isdecimal())):
@@ -77,6 +95,11 @@ def _decide(arguments: argparse.Namespace, name: str, revision: int | None) -> i
     if arguments.command == "approve":
         approval = ApprovePlan(request_id=request_id, actor=actor, plan=name, revision=revision)
         return send(arguments, approval)
+    if arguments.command == "defer":
+        deferral = DeferPlan(
+            request_id=request_id, actor=actor, plan=name, revision=revision, for_s=arguments.for_s
+        )
+        return send(arguments, deferral)
     rejection = RejectPlan(
         request_id=request_id, actor=actor, plan=name, revision=revision, reason=arguments.reason
     )

@@ -29,6 +29,7 @@ def as_json(view: ClusterView, socket: Path | None = None) -> dict[str, Any]:
         "now_s": view.now,
         "started_wall_s": view.started_wall_s,
         "is_auto_heal": view.is_auto_heal,
+        "automation_stopped": view.automation_stopped,
         "tasks": [
             {
                 "name": task.name,
@@ -232,7 +233,7 @@ def _incident(incident: IncidentView) -> dict[str, Any]:
 def _plan(plan: PlanView) -> dict[str, Any]:
     keys = {
         "id", "revision", "state", "trigger", "assignments", "assignments_before", "waf_before",
-        "waf_after", "why", "approved_by",
+        "waf_after", "why", "approved_by", "apply_at",
     }  # fmt: skip
     return plan.model_dump(mode="json", include=keys)
 
@@ -258,12 +259,17 @@ def _plan_row(plan: PlanView, now: float) -> tuple[str, ...]:
         for task, workers in plan.assignments.items()
     )
     name, age = f"{plan.id}:{plan.revision}", f"{now - plan.created_at:.0f} s"
-    return (name, plan.state.value, age, plan.trigger, sizes, plan.why)
+    state = plan.state.value
+    if plan.apply_at is not None:
+        state = f"{state}, applied in {max(0.0, plan.apply_at - now):.0f} s"
+    return (name, state, age, plan.trigger, sizes, plan.why)
 
 
 def _controller_row(view: ClusterView, socket: Path) -> tuple[str, ...]:
     found = view.controller
     heals = "at once" if view.is_auto_heal else "wait for approval"
+    if view.automation_stopped:
+        heals = f"wait for approval until `unicron resume`: {view.automation_stopped}"
     if found is None:
         return (view.cluster, "", "", "", "", heals, str(socket))
     return (

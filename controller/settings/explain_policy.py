@@ -56,8 +56,31 @@ def rules(policy: Policy, table: Mapping[str, Status] | None = None) -> list[str
         if policy.is_auto_heal
         else "Plans wait for an operator's approval. Until then a task trains with its complete replicas."
     )
+    if policy.auto_after_s and not policy.is_auto_heal:
+        approval += (
+            f" One that nobody has decided on is applied after {policy.auto_after_s:g} s; `unicron defer` gives"
+            " more time."
+        )
     repeats = _repeats(policy, (table or default_statuses()).values())
-    return [approval, *repeats, *_task_rules(policy), *_node_rules(policy)]
+    return [approval, *_storm_rules(policy), *repeats, *_task_rules(policy), *_node_rules(policy)]
+
+
+def _storm_rules(policy: Policy) -> list[str]:
+    limits = []
+    if policy.storm_plans:
+        limits.append(f"{policy.storm_plans} plans were applied by it within an hour")
+    if policy.storm_lost_share:
+        limits.append(
+            f"more than {policy.storm_lost_share:.0%} of the workers are lost within an hour"
+        )
+    if not limits:
+        return []
+    return [
+        (
+            f"Automation stops once {', or '.join(limits)}. Then each plan waits for an operator, until"
+            " `unicron resume`."
+        )
+    ]
 
 
 def _repeats(policy: Policy, known: Iterable[Status]) -> list[str]:

@@ -70,7 +70,10 @@ def load_failure_domains(path: Path, nodes: Collection[NodeId]) -> dict[NodeId, 
 
 
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
-_MAY_BE_ZERO: Final = frozenset({"max_recoveries", "held_retries"})
+_MAY_BE_ZERO: Final = frozenset(
+    {"auto_after_s", "held_retries", "max_recoveries", "storm_lost_share", "storm_plans"}
+)
+_SHARES: Final = frozenset({"storm_lost_share"})
 _ABOVE_ONE: Final = frozenset({"stall_factor", "slow_factor", "late_factor", "spike_factor"})
 _STEPS: Final = get_args(Step)
 
@@ -119,7 +122,11 @@ def checked_setting(key: str, value: object) -> Any:  # noqa: ANN401 - of the fi
         if not isinstance(value, int) or value < least:
             raise SettingsError(f"{place}: {value!r} must be a whole number of {least} or more")
         return value
+    if key in _MAY_BE_ZERO and value == 0:
+        return 0.0
     number = _positive(place, value)
+    if key in _SHARES and number > 1:
+        raise SettingsError(f"{place}: {value!r} must be a share, at most 1")
     if key in _ABOVE_ONE and number <= 1:
         raise SettingsError(f"{place}: {value!r} must be above 1")
     return number

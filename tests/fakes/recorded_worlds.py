@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from controller.core.events import (
+    AutomationResumed,
     ClockMeasured,
     CommandFailed,
     DrillRequested,
@@ -17,6 +18,7 @@ from controller.core.events import (
     NodeOrdered,
     NodeRemoved,
     PlanApproved,
+    PlanDeferred,
     PlanRejected,
     PlanRequested,
     PolicyChanged,
@@ -129,6 +131,8 @@ def _change_members(world: World) -> None:
         TaskOrdered(*_WHO, "start", D),
         TaskOrdered(*_WHO, "finish", D),
         TaskOrdered(*_WHO, "archive", D),
+        PlanDeferred(*_WHO, "P-1", 1, 60.0),
+        AutomationResumed(*_WHO),
         FileReloaded(*_WHO, ("node n6 joins",)),
         ShutdownRequested(*_WHO),
         NodeRemoved(N5),

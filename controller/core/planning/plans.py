@@ -9,6 +9,7 @@ handled like any other.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from controller.core.incidents.resolution import is_handed_over
 from controller.core.lifecycle.start_stop import stop
@@ -19,6 +20,7 @@ from controller.core.planning.problem import (
     planned_tasks,
     size_before,
 )
+from controller.core.planning.storm_guard import note_applied, stop_in_storm
 from controller.core.recovery.generations import keeps_state
 from controller.core.rules.planner.cost import PlanTask
 from controller.core.rules.planner.solver import Division
@@ -32,7 +34,11 @@ from controller.core.state.plan import Plan, TaskChange
 from controller.core.state.task import TaskState
 from controller.core.state.task_records import Intent
 from controller.core.state.turn import Turn
+from controller.core.timers import PlanDue
 from nodeagent.protocol.ids import NodeId, TaskId
+
+_SOON_S: Final = 0.1
+"""A timer may fire so much early."""
 
 
 def propose(
@@ -80,11 +86,41 @@ def propose(
         waf_before=plan.waf_before,
         waf_after=plan.waf_after,
     )
-    if turn.policy.is_auto_heal:
-        approve(turn, plan, "policy auto-heal")
-        if tries is not None and turn.state.tasks[tries].lifecycle.phase is not TaskPhase.HELD:
-            turn.state.tasks[tries].faults.count_try()
+    apply_by_policy(turn, plan)
+    is_applied = plan.state is not PlanState.PENDING
+    if is_applied and tries and turn.state.tasks[tries].lifecycle.phase is not TaskPhase.HELD:
+        turn.state.tasks[tries].faults.count_try()
     return plan
+
+
+def apply_by_policy(turn: Turn, plan: Plan) -> None:
+    """Apply a pending plan, or begin its countdown, as policy says. In a storm it waits."""
+    policy = turn.policy
+    if not (policy.is_auto_heal or policy.auto_after_s) or stop_in_storm(turn):
+        return
+    if policy.is_auto_heal:
+        note_applied(turn)
+        approve(turn, plan, "policy auto-heal")
+    else:
+        count_down(turn, plan, policy.auto_after_s)
+
+
+def count_down(turn: Turn, plan: Plan, after_s: float) -> None:
+    """Have a pending plan applied after this time, unless an operator decides before."""
+    plan.count_down_to(turn.at + after_s)
+    turn.set_timer(PlanDue(plan.name, plan.revision), after_s)
+
+
+def take_due_plan(turn: Turn, name: str, revision: int) -> None:
+    """The countdown of a plan is over, unless it was deferred, decided or revised meanwhile."""
+    plan = turn.state.plans.pending()
+    if plan is None or (plan.name, plan.revision) != (name, revision) or plan.apply_at is None:
+        return
+    if plan.apply_at - turn.at > _SOON_S:
+        turn.set_timer(PlanDue(name, revision), plan.apply_at - turn.at)
+    elif not stop_in_storm(turn):
+        note_applied(turn)
+        approve(turn, plan, "policy auto_after_s")
 
 
 def make_requested_plans(turn: Turn) -> bool:
@@ -201,7 +237,7 @@ def _new_plan(
 ) -> Plan:
     pending, executing = turn.state.plans.pending(), turn.state.plans.executing()
     revised = pending
-    if revised is None and executing is not None and turn.policy.is_auto_heal:
+    if revised is None and executing is not None and turn.heals:
         # A further node was lost with those that the plan is for: it is still the same plan.
         revised = executing if executing.trigger == trigger else None
     isolated = tuple(
@@ -270,7 +306,7 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     if not change.moves or not task.is_wanted:
         return
     task.assignment.follow(change.target)
-    if not turn.policy.is_auto_heal or task.lifecycle.phase is TaskPhase.HELD:
+    if not turn.heals or task.lifecycle.phase is TaskPhase.HELD:
         task.faults.begin_anew()
     if change.target and task.can_regroup:
         return  # it parks and continues by itself

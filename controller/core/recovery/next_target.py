@@ -110,7 +110,7 @@ def is_without_hope(turn: Turn, task: TaskState) -> bool:
     if not any(rank.can_go_on for rank in task.ranks.values()):
         return not _has_rank_out_of_sight(turn, task)
     if task.assignment.target is None:
-        return turn.policy.is_auto_heal  # an operator may still decide otherwise
+        return turn.heals  # an operator may still decide otherwise
     if not task.lifecycle.parking.is_impatient:
         return False
     return any(

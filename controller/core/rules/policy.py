@@ -12,6 +12,12 @@ class Policy:
 
     Attributes:
         is_auto_heal: Whether plans are applied without an approval.
+        auto_after_s: A plan that waits for an approval is applied after this time, unless an
+            operator decides or defers it. 0: it waits.
+        storm_plans: So many plans that policy applies within an hour, and automation stops: each
+            further plan waits for an operator. 0: there is no such limit.
+        storm_lost_share: Automation stops too if more than this share of the workers is lost within
+            an hour. 0: there is no such limit.
         settle_s: How long evidence of a fault is collected before its cause is named. The peers of
             a dead rank report within milliseconds, in any order. If the evidence is complete
             earlier, nothing waits.
@@ -100,6 +106,9 @@ class Policy:
     """
 
     is_auto_heal: bool = False
+    auto_after_s: float = 0.0
+    storm_plans: int = 0
+    storm_lost_share: float = 0.0
     settle_s: float = 0.25
     symptom_patience_s: float = 6.0
     judge_interval_s: float = 1.0

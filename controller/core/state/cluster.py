@@ -10,6 +10,7 @@ from typing import Final
 
 from controller.core.rules.placement import Worker
 from controller.core.specs import NodeSpec, TaskSpec
+from controller.core.state.automation import Automation
 from controller.core.state.drill_log import DrillLog
 from controller.core.state.incident import IncidentLog
 from controller.core.state.measurement import MeasurementLog
@@ -120,6 +121,7 @@ class ClusterState:
     measurements: MeasurementLog = field(default_factory=MeasurementLog)
     bursts: BurstLog = field(default_factory=BurstLog)
     wanted_plans: WantedPlans = field(default_factory=WantedPlans)
+    automation: Automation = field(default_factory=Automation)
 
     def put_node(
         self, spec: NodeSpec, condition: NodeCondition = NodeCondition.EXPECTED

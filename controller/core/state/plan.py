@@ -53,6 +53,8 @@ class Plan:
     state: PlanState = PlanState.PENDING
     approved_by: str | None = None
     decided_at: float | None = None
+    apply_at: float | None = None
+    """When it is applied unless an operator decides before; None if it waits without an end."""
 
     def become(self, state: PlanState) -> None:
         """Change the state.
@@ -61,6 +63,10 @@ class Plan:
             InvariantViolationError: The table does not allow the change.
         """
         self.state = advance(PLAN_CHANGES, self.state, state, self.name)
+
+    def count_down_to(self, at: float) -> None:
+        """It is applied then, unless an operator decides before."""
+        self.apply_at = at
 
     def note_decision(self, at: float, approved_by: str | None) -> None:
         """It was approved by somebody, or rejected if that is None."""

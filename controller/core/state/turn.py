@@ -47,6 +47,11 @@ class Turn:
     num_settled_before: int = 0
     is_repetition: bool = False
 
+    @property
+    def heals(self) -> bool:
+        """Whether plans are applied without an operator."""
+        return self.policy.is_auto_heal and not self.state.automation.stopped
+
     def ask_for_plan(self, request: PlanRequest) -> None:
         """Have a plan made at the end of the turn."""
         self.plan_requests.append(request)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.events import PlanRequested
+from controller.core.events import PlanRequested, TaskAdded
+from controller.core.rules.policy import Policy
 from controller.core.state.phases import PlanState
 from tests.fakes.node import until
-from tests.fakes.served_clusters import command, served, with_a_waiting_plan
+from tests.fakes.served_clusters import a_task, command, served, with_a_waiting_plan
 
 IS_ROOT = os.getuid() == 0
 Capture = pytest.CaptureFixture[str]
@@ -166,3 +167,32 @@ async def test_another_users_socket_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.endswith("api.sock: permission denied\n")
     assert done.stderr.count("\n") == 1
+
+
+async def test_a_countdown_is_shown_and_deferred(tmp_path: Path, capsys: Capture) -> None:
+    async with served(tmp_path, policy=Policy(auto_after_s=600.0)) as server:
+        plan = await with_a_waiting_plan(server)
+        assert await command(tmp_path, "plans") == 0
+        assert "pending, applied in 6" in capsys.readouterr().out
+        assert await command(tmp_path, "defer", f"{plan}:1", "--for", "2h") == 0
+        told = capsys.readouterr().out
+        assert told == f"{plan} is applied in 7200 s unless it is decided on before\n"
+        assert await command(tmp_path, "defer", f"{plan}:2") == 5
+        with pytest.raises(SystemExit):
+            await command(tmp_path, "defer", f"{plan}:1", "--for", "soon")
+        assert "write 90, 90s, 10m, 2h or 1d" in capsys.readouterr().err
+
+
+async def test_a_storm_is_shown_and_ended(tmp_path: Path, capsys: Capture) -> None:
+    async with served(tmp_path, policy=Policy(is_auto_heal=True, storm_plans=1)) as server:
+        server.post(TaskAdded(a_task("gpt-a")))
+        await until(lambda: server.state.automation.applied_at, "the first plan is applied")
+        server.post(TaskAdded(a_task("gpt-b", weight=9.0)))
+        await until(server.state.plans.pending, "the second one waits")
+        assert await command(tmp_path, "status") == 0
+        assert "1 plans were applied within an hour" in capsys.readouterr().out
+        assert await command(tmp_path, "status", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["automation_stopped"]
+        assert await command(tmp_path, "resume") == 0
+        assert server.state.plans.pending() is None
+        assert await command(tmp_path, "resume") == 1

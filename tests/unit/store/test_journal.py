@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from controller.core.events import (
+    AutomationResumed,
     ClockMeasured,
     CommandFailed,
     ContactLost,
@@ -32,6 +33,7 @@ from controller.core.events import (
     Observed,
     PeerProbed,
     PlanApproved,
+    PlanDeferred,
     PlanRejected,
     PlanRequested,
     PolicyChanged,
@@ -66,6 +68,7 @@ from controller.core.timers import (
     JoinOverdue,
     JudgeNode,
     MeasurementOverdue,
+    PlanDue,
     ReplicaPeersOverdue,
     SettleIncident,
     SparesOverdue,
@@ -171,6 +174,7 @@ TIMERS: list[Timer] = [
     InspectionDue(A, G2),
     InspectionOverdue(A, G2),
     MeasurementOverdue(TaskId("gpt-a@measure"), G2),
+    PlanDue("P-1", 2),
 ]
 SPEC = spec_of(demo_machine()).tasks[0]
 BODIES: list[EventBody] = [
@@ -203,6 +207,8 @@ BODIES: list[EventBody] = [
     PlanApproved("r1", "op", "P-1", 2),
     PlanRejected("r2", "op", "P-1", 2, "not now"),
     PlanRequested("r3", "op"),
+    PlanDeferred("r17", "op", "P-1", 2, 600.0),
+    AutomationResumed("r18", "op"),
     LossDecided("r7", "op", N1, is_lost=True),
     UncordonRequested("r6", "op", N1, is_forced=True),
     UncordonRequested("r8", "op", N1, gpu=1),
