@@ -190,7 +190,7 @@ async def test_a_storm_is_shown_and_ended(tmp_path: Path, capsys: Capture) -> No
         server.post(TaskAdded(a_task("gpt-b", weight=9.0)))
         await until(server.state.plans.pending, "the second one waits")
         assert await command(tmp_path, "status") == 0
-        assert "1 plans were applied within an hour" in capsys.readouterr().out
+        assert "resume" in capsys.readouterr().out
         assert await command(tmp_path, "status", "--json") == 0
         assert json.loads(capsys.readouterr().out)["automation_stopped"]
         assert await command(tmp_path, "resume") == 0
