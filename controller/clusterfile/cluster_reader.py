@@ -264,8 +264,10 @@ def run_directory(
     """
     home = home or Path.home()
     if section.run_dir is not None:
-        first, *rest = Path(section.run_dir).parts
-        return home.joinpath(*rest) if first == "~" else folder / Path(section.run_dir).expanduser()
+        parts = Path(section.run_dir).parts
+        if parts[:1] == ("~",):
+            return home.joinpath(*parts[1:])
+        return folder / Path(section.run_dir).expanduser()
     given = environment.get("XDG_STATE_HOME", "")
     # A relative path is to be ignored, says the XDG base directory specification.
     state_home = Path(given) if given.startswith("/") else home / ".local" / "state"
