@@ -28,7 +28,7 @@ SOCKET_NAME: Final = "api.sock"
 KNOWN_HOSTS_NAME: Final = "known_hosts"
 """File of the run directory with the host keys that were accepted."""
 _OF_MAIN_FILE: Final = ("include", "cluster", "ssh")
-_ANYWHERE: Final = ("nodes", "policy", "failure_domains", "task")
+_ANYWHERE: Final = ("nodes", "policy", "approval", "failure_domains", "task")
 _MOST_SOCKET_BYTES: Final = 107
 """Longest path of a unix socket on Linux, without the terminating zero."""
 

@@ -16,7 +16,9 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from controller.clusterfile.cluster_keys import ClusterSection, NodesSection, SshSection
+from controller.core.rules.approval import ApprovalRule
 from controller.core.rules.policy import Policy
+from controller.settings.approval_tables import ApprovalTable
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from profiles.model import ModelShape
@@ -29,16 +31,17 @@ _SECTIONS: Final[dict[str, type]] = {
     "ssh": SshSection,
     "nodes": NodesSection,
     "policy": Policy,
+    "approval": ApprovalTable,
     "task": TaskProfile,
 }
 _DESCRIBED: Final[tuple[type, ...]] = (
     *_SECTIONS.values(), CommandTask, Layout, ModelShape, Program, ThroughputPoint, ThroughputTable,
 )  # fmt: skip
-_ARRAYS: Final = frozenset({"nodes", "task"})
+_ARRAYS: Final = frozenset({"approval", "nodes", "task"})
 _FILES: Final = {
     "type": "array",
     "items": {"type": "string"},
-    "description": "Further files with [[nodes]], [[task]], [policy] and [failure_domains].",
+    "description": "Further files with [[nodes]], [[task]], [policy], [[approval]] and [failure_domains].",
 }
 _DOMAINS: Final = {
     "type": "object",
@@ -64,6 +67,8 @@ def cluster_schema() -> dict[str, Any]:
     table["properties"]["file"] = _TABLE_FILE
     table.pop("required")  # the points, or the file
     definitions[Policy.__name__]["additionalProperties"] = False
+    definitions[Policy.__name__]["properties"].pop("approvals")  # tables of their own
+    definitions.pop(ApprovalRule.__name__)
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
         "title": "Unicron cluster file",

@@ -7,6 +7,7 @@ from controller.clusterfile.cluster_keys import not_a_home
 from controller.clusterfile.file_mistakes import Mistakes
 from controller.clusterfile.section_reading import items_of, subject_of, tables_of
 from controller.clusterfile.toml_document import TomlDocument
+from controller.settings.approval_tables import read_approval
 from controller.settings.settings_file import SettingsError, checked_setting
 from profiles.task_profiles import TaskProfile, anchored, read_task
 
@@ -77,6 +78,13 @@ class PolicyCollection:
 
     def take(self, document: TomlDocument) -> None:
         """Take the settings of a document."""
+        for number, table in enumerate(tables_of(document, "approval")):
+            rule = read_approval(table)
+            if isinstance(rule, list):
+                place = ("approval", number)
+                self.mistakes.add_all(document, place, rule, subject_of(place))
+            else:
+                self.settings["approvals"] = (*self.settings.get("approvals", ()), rule)
         for key, value in items_of(document, "policy").items():
             location = ("policy", key)
             try:

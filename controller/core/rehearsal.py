@@ -150,7 +150,9 @@ def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Suppos
             be.
     """
     before = {name: _place_now(task) for name, task in state.tasks.items()}
-    turn = Turn(state, replace(policy, is_auto_heal=False, auto_after_s=0.0), cause=0, at=at)
+    turn = Turn(
+        state, replace(policy, is_auto_heal=False, auto_after_s=0.0, approvals=()), cause=0, at=at
+    )
     _suppose(turn, supposition)
     includes_held = supposition == Supposition()
     planned = planned_tasks(turn, includes_held=includes_held)

@@ -17,6 +17,7 @@ from controller.core.state.turn import Turn
 
 def take_over(turn: Turn, event: ControllerStarted) -> None:
     """Begin a controller's work, if another controller of the run was there before."""
+    turn.state.automation.note_start(event.started_wall_s)
     if event.term == 1:
         return
     turn.state.drills.forget()

@@ -69,7 +69,9 @@ def load_failure_domains(path: Path, nodes: Collection[NodeId]) -> dict[NodeId, 
     return domains
 
 
-_FIELDS: Final = {field.name: field for field in dataclasses.fields(Policy)}
+_FIELDS: Final = {
+    field.name: field for field in dataclasses.fields(Policy) if field.name != "approvals"
+}
 _MAY_BE_ZERO: Final = frozenset(
     {"auto_after_s", "held_retries", "max_recoveries", "storm_lost_share", "storm_plans"}
 )

@@ -22,6 +22,7 @@ from controller.core.planning.problem import (
 )
 from controller.core.planning.storm_guard import note_applied, stop_in_storm
 from controller.core.recovery.generations import keeps_state
+from controller.core.rules.approval import Approval, PlanTraits, rule_for
 from controller.core.rules.planner.cost import PlanTask
 from controller.core.rules.planner.solver import Division
 from controller.core.state.phases import (
@@ -94,15 +95,45 @@ def propose(
 
 
 def apply_by_policy(turn: Turn, plan: Plan) -> None:
-    """Apply a pending plan, or begin its countdown, as policy says. In a storm it waits."""
+    """Apply a pending plan, begin its countdown or reject it, as policy says.
+
+    In a storm it waits.
+    """
     policy = turn.policy
-    if not (policy.is_auto_heal or policy.auto_after_s) or stop_in_storm(turn):
-        return
-    if policy.is_auto_heal:
-        note_applied(turn)
-        approve(turn, plan, "policy auto-heal")
+    rule = rule_for(policy.approvals, _traits(turn, plan)) if policy.approvals else None
+    if rule is None:
+        then: Approval = "auto" if policy.is_auto_heal else "ask"
+        after_s, by = policy.auto_after_s, "policy auto-heal"
     else:
-        count_down(turn, plan, policy.auto_after_s)
+        then, after_s = rule.then, rule.auto_after_s
+        by = f"approval rule {policy.approvals.index(rule) + 1}"
+    if then == "never":
+        reject(turn, plan, by, "plans of this kind are never applied")
+    elif (then == "ask" and not after_s) or stop_in_storm(turn):
+        return
+    elif then == "auto":
+        note_applied(turn)
+        approve(turn, plan, by)
+    else:
+        count_down(turn, plan, after_s)
+
+
+def _traits(turn: Turn, plan: Plan) -> PlanTraits:
+    """Return what rules about approvals look at."""
+    incidents = (turn.state.incidents.find(name) for name in plan.incidents)
+    severities = [each.cause.severity for each in incidents if each is not None]
+    sizes = {
+        change.task: (max(change.workers_before, change.workers_after), change.moves)
+        for change in plan.changes.values()
+    }
+    planned = sum(size for size, _ in sizes.values())
+    moved = sum(size for size, moves in sizes.values() if moves)
+    return PlanTraits(
+        severity=min(severities, default=""),
+        tasks=[str(task) for task, (_, moves) in sizes.items() if moves],
+        moved_share=moved / planned if planned else 0.0,
+        wall_s=turn.state.automation.started_wall_s + turn.at,
+    )
 
 
 def count_down(turn: Turn, plan: Plan, after_s: float) -> None:

@@ -12,5 +12,5 @@ Begin with ``diagnosis`` (from evidence to a named fault) and ``actions`` (the c
 ``planner/``                               how many workers each task gets.
 ``placement``, ``packing/``                which workers its ranks get.
 ``regroup/``                               how the next generation continues.
-``policy``                                 the time limits and approvals that operators can set.
+``policy``, ``approval``                   the time limits and approvals that operators can set.
 """

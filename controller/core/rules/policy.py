@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from controller.core.rules.approval import ApprovalRule
 from controller.core.rules.transitions import Step
 
 
@@ -14,6 +15,8 @@ class Policy:
         is_auto_heal: Whether plans are applied without an approval.
         auto_after_s: A plan that waits for an approval is applied after this time, unless an
             operator decides or defers it. 0: it waits.
+        approvals: Rules about kinds of plans; the first that matches a plan comes before
+            ``is_auto_heal`` and ``auto_after_s``. In a cluster file: ``[[approval]]``.
         storm_plans: So many plans that policy applies within an hour, and automation stops: each
             further plan waits for an operator. 0: there is no such limit.
         storm_lost_share: Automation stops too if more than this share of the workers is lost within
@@ -107,6 +110,7 @@ class Policy:
 
     is_auto_heal: bool = False
     auto_after_s: float = 0.0
+    approvals: tuple[ApprovalRule, ...] = ()
     storm_plans: int = 0
     storm_lost_share: float = 0.0
     settle_s: float = 0.25

@@ -15,6 +15,13 @@ class Automation:
     resumed_at: float = 0.0
     """What was before this does not stop it again."""
 
+    started_wall_s: float = 0.0
+    """Wall clock at the start of the run, seconds since the epoch."""
+
+    def note_start(self, started_wall_s: float) -> None:
+        """A controller of the run begins."""
+        self.started_wall_s = started_wall_s
+
     def note_applied(self, at: float, since: float) -> None:
         """Policy applies a plan; those before ``since`` stop to count."""
         self.applied_at = (*(each for each in self.applied_at if each >= since), at)

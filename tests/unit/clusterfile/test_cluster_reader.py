@@ -283,6 +283,25 @@ BROKEN = {
         "restarts = 5", "restarts = 0",
         [f"{C}20: policy.restarts: 0 must be a whole number of 1 or more"],
     ),
+    "an approval rule without an outcome": (
+        "[policy]", "[[approval]]\nhours = '22:00-06:00'\n[policy]",
+        [f"{C}19: approval 1: then is missing"],
+    ),
+    "an approval rule with wrong values": (
+        "[policy]", "[[approval]]\nthen = 'maybe'\nseverity = ['SEV9']\nhours = '9-17'\n[policy]",
+        [
+            f"{C}20: approval 1: then = 'maybe': must be 'auto', 'ask' or 'never'",
+            f"{C}21: approval 1: severity 1 = 'SEV9': must be 'SEV1', 'SEV2' or 'SEV3'",
+            f"{C}22: approval 1: hours = '9-17': must be hours of the day in UTC, such as 22:00-06:00",
+        ],
+    ),
+    "an approval rule that counts down without asking": (
+        "[policy]", "[[approval]]\nthen = 'auto'\nauto_after_s = 5\n[policy]",
+        [f"{C}21: approval 1: auto_after_s: belongs to then = \"ask\""],
+    ),
+    "a share above one": (
+        "restarts = 5", "storm_lost_share = 30", [f"{C}20: policy.storm_lost_share: 30 must be a share, at most 1"],
+    ),
     "a node of no domain": (
         "[policy]", '[failure_domains]\nrack-2 = ["gpu-004"]\n[policy]',
         [f"{C}20: failure_domains.rack-2: no node 'gpu-004'; did you mean 'gpu-003'?"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
+from controller.core.rules.approval import ApprovalRule
 from controller.core.rules.policy import Policy
 from controller.settings.explain_policy import rules, settings_of, statuses
 from controller.settings.settings_file import SettingsError, load_policy
@@ -73,8 +74,39 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_every_status_and_every_setting_is_explained() -> None:
     assert {row["status"] for row in statuses()} == default_statuses().keys() - {"none"}
     settings = settings_of(Policy())
-    assert [one.name for one in settings] == [field.name for field in fields(Policy)]
+    names = [field.name for field in fields(Policy) if field.name != "approvals"]
+    assert [one.name for one in settings] == names
     assert not [one.name for one in settings if len(one.meaning) < 20]
+
+
+def test_rules_about_approvals_are_explained_in_words() -> None:
+    approvals = (
+        ApprovalRule("never", severity=("SEV2", "SEV3"), tasks=("gpt",)),
+        ApprovalRule("ask", 60.0, moves_over=0.25, hours="22:00-06:00"),
+        ApprovalRule("auto"),
+    )
+    told = rules(Policy(approvals=approvals, storm_plans=9, storm_lost_share=0.3, auto_after_s=5.0))
+    assert told[:5] == [
+        (
+            "Approval 1: plans of SEV2 or SEV3 that interrupt gpt are rejected, and their incidents"
+            " wait for an operator."
+        ),
+        (
+            "Approval 2: plans that interrupt over 25% of the workers within 22:00-06:00 UTC wait for"
+            " an operator's approval, 60 s at most."
+        ),
+        "Approval 3: plans are applied without approval.",
+        (
+            "Plans wait for an operator's approval. Until then a task trains with its complete"
+            " replicas. One that nobody has decided on is applied after 5 s; `unicron defer` gives"
+            " more time."
+        ),
+        (
+            "Automation stops once 9 plans were applied by it within an hour, or more than 30% of the"
+            " workers are lost within an hour. Then each plan waits for an operator, until `unicron"
+            " resume`."
+        ),
+    ]
 
 
 def test_explain_prints_the_settings_that_hold(

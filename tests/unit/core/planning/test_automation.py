@@ -13,8 +13,9 @@ from controller.core.events import (
     PolicyChanged,
 )
 from controller.core.instructions import AnswerRequest
+from controller.core.rules.approval import ApprovalRule, PlanTraits, rule_for
 from controller.core.rules.policy import Policy
-from controller.core.state.phases import PlanState
+from controller.core.state.phases import IncidentState, PlanState
 from controller.core.state.plan import Plan
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -182,3 +183,90 @@ def test_automation_stays_stopped_for_the_next_controller_and_another_policy() -
     world.post(PolicyChanged(Policy(is_auto_heal=True)))
     world.run(world.now + 60.0)
     assert world.machine.state.automation.stopped
+
+
+# --- rules about kinds of plans -----------------------------------------------------------------
+
+
+def traits(**changes: object) -> PlanTraits:
+    usual = {"severity": "SEV1", "tasks": ("gpt-a",), "moved_share": 0.5, "wall_s": 0.0}
+    return PlanTraits(**(usual | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rule", "plan", "matches"),
+    [
+        (ApprovalRule("ask"), traits(severity=""), True),
+        (ApprovalRule("ask", severity=("SEV1",)), traits(), True),
+        (ApprovalRule("ask", severity=("SEV1",)), traits(severity=""), False),
+        (ApprovalRule("ask", severity=("SEV2", "SEV3")), traits(), False),
+        (ApprovalRule("ask", tasks=("gpt-a", "x")), traits(), True),
+        (ApprovalRule("ask", tasks=("x",)), traits(), False),
+        (ApprovalRule("ask", moves_over=0.4), traits(), True),
+        (ApprovalRule("ask", moves_over=0.5), traits(), False),
+        (ApprovalRule("ask", hours="22:00-06:00"), traits(wall_s=23 * 3600.0), True),
+        (ApprovalRule("ask", hours="22:00-06:00"), traits(wall_s=86_400 * 9 + 5.9 * 3600), True),
+        (ApprovalRule("ask", hours="22:00-06:00"), traits(wall_s=6 * 3600.0), False),
+        (ApprovalRule("ask", hours="09:00-17:30"), traits(wall_s=17.4 * 3600), True),
+        (ApprovalRule("ask", hours="09:00-17:30"), traits(wall_s=17.5 * 3600), False),
+        (ApprovalRule("ask", severity=("SEV1",), tasks=("x",)), traits(), False),
+    ],
+)
+def test_a_rule_matches_if_all_its_conditions_do(
+    rule: ApprovalRule, plan: PlanTraits, *, matches: bool
+) -> None:
+    assert (rule_for([rule], plan) is rule) == matches
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = [ApprovalRule("never", severity=("SEV2",)), ApprovalRule("ask"), ApprovalRule("auto")]
+    assert rule_for(rules, traits()) is rules[1]
+    assert rule_for([], traits()) is None
+
+
+def test_a_rule_asks_although_the_others_are_applied_and_the_other_way_round() -> None:
+    rule = ApprovalRule("ask", severity=("SEV1",))
+    world = new_world(Policy(is_auto_heal=True, approvals=(rule,)))
+    world.lose_node("n1")
+    plan = world.run_until(lambda: pending(world))
+    world.run(world.now + 300.0)
+    assert plan.state is PlanState.PENDING
+    world = new_world(Policy(approvals=(ApprovalRule("auto", severity=("SEV1",)),)))
+    world.lose_node("n1")
+    world.run_until(lambda: world.machine.state.plans.all)
+    assert world.machine.state.plans.all[0].approved_by == "approval rule 1"
+    world.run_until(lambda: all_run(world))
+
+
+def test_a_rule_asks_for_a_while() -> None:
+    rule = ApprovalRule("ask", auto_after_s=30.0)
+    world, plan = with_a_waiting_plan(Policy(is_auto_heal=True, approvals=(rule,)))
+    world.run(world.now + 31.0)
+    assert plan.approved_by == "policy auto_after_s"
+
+
+def test_a_rule_rejects_and_leaves_the_incident_to_an_operator() -> None:
+    rule = ApprovalRule("never", severity=("SEV1",))
+    world = new_world(Policy(is_auto_heal=True, approvals=(rule,)))
+    world.lose_node("n1")
+    world.run_until(lambda: world.machine.state.plans.all)
+    [plan] = world.machine.state.plans.all
+    assert plan.state is PlanState.REJECTED
+    [incident] = world.machine.state.incidents.all
+    assert incident.state is IncidentState.HELD
+    told = [each.text for _, each in world.announcements if each.source == plan.name]
+    assert "rejected by approval rule 1: plans of this kind are never applied" in told
+
+
+def test_hours_are_those_of_the_wall_clock() -> None:
+    rule = ApprovalRule("ask", hours="22:00-06:00")
+    world = new_world(Policy())
+    world.post(ControllerStarted("run", 2, 7.0))
+    assert world.machine.state.automation.started_wall_s == 7.0
+    for hour, is_asked in ((23, True), (12, False)):
+        world = new_world(Policy(is_auto_heal=True, approvals=(rule,)))
+        world.machine.state.automation.note_start(86_400.0 * 20_000 + hour * 3600.0)
+        world.lose_node("n1")
+        world.run_until(lambda each=world: each.machine.state.plans.all)  # type: ignore[misc]
+        world.run(world.now + 20.0)
+        assert (pending(world) is not None) == is_asked
