@@ -16,7 +16,7 @@ from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
 from controller.server.rank_logs import read_logs
 from controller.server.reloading import reload
-from controller.server.server_hooks import ServerHooks, SubmissionError
+from controller.server.server_hooks import ServerHooks, SubmissionError, read_safely
 from controller.store.history import HistoryError
 
 _SlowCommand = wire.ReadLogs | wire.SubmitTasks | wire.ReloadFile
@@ -113,7 +113,7 @@ class ApiCommands:
         read_tasks = self._hooks.read_tasks
         assert read_tasks is not None, "without it no file is taken"
         try:
-            specs = await asyncio.to_thread(read_tasks, command)
+            specs = await read_safely(lambda: read_tasks(command))
         except SubmissionError as error:
             self._answer(command.request_id, "invalid", str(error))
             return

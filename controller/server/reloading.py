@@ -1,6 +1,5 @@
 """Takes a changed cluster file in while the controller runs: first what it will do, then that."""
 
-import asyncio
 from collections.abc import Callable
 
 from controller.api.wire import ReloadFile, Reply
@@ -9,7 +8,7 @@ from controller.core.membership.change_words import lines_of
 from controller.core.membership.file_changes import ImpossibleChangeError, changes
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
-from controller.server.server_hooks import ReadConfig, SubmissionError
+from controller.server.server_hooks import ReadConfig, SubmissionError, read_safely
 
 
 async def reload(
@@ -28,7 +27,7 @@ async def reload(
     """
     request_id = command.request_id
     try:
-        config = await asyncio.to_thread(read_config, is_dry_run=command.is_dry_run)
+        config = await read_safely(lambda: read_config(is_dry_run=command.is_dry_run))
         present = controller()
         found = list(changes(config.wanted(), present.state, present.policy))
     except (SubmissionError, ImpossibleChangeError) as error:

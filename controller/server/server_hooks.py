@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from controller.api.views import DrillView
 from controller.api.wire import SubmitTasks
+from controller.background import Failure, in_background
 from controller.core.instructions import AnswerRequest
 from controller.core.specs import TaskSpec
 from controller.ports import DrillGround
 from controller.server.announcements import AnnouncementObserver
 from controller.server.controller_config import ControllerConfig
+
+T = TypeVar("T")
 
 
 class SubmissionError(Exception):
@@ -27,6 +30,28 @@ class ReadConfig(Protocol):
             SubmissionError: The file has mistakes, or says what no running controller can take.
         """
         ...
+
+
+async def read_safely(read: Callable[[], T]) -> T:
+    """Return what a hook reads, in a thread of its own.
+
+    Raises:
+        SubmissionError: It can't be taken. A bug in reading is one more reason: it must not end the
+            controller.
+    """
+
+    def tried() -> T | SubmissionError:
+        try:
+            return read()
+        except SubmissionError as error:
+            return error
+
+    found = await in_background(tried)
+    if isinstance(found, Failure):
+        raise SubmissionError(f"it could not be read; please report this bug: {found.text}")
+    if isinstance(found, SubmissionError):
+        raise found
+    return found
 
 
 def _ignore(_: AnswerRequest) -> None:

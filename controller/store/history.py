@@ -262,6 +262,9 @@ def read_rows(
         f" order by {newest} limit ?) order by {order}"
     )
     with _explained(path), closing(_opened(path, is_read_only=True)) as database:
+        there = "select 1 from sqlite_master where type = 'table' and name = ?"
+        if database.execute(there, (table,)).fetchone() is None:
+            return  # it has just been made, or by a version without this table
         found = database.execute(query, values)
         names = [column[0] for column in found.description]
         for row in found:

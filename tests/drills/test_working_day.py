@@ -5,10 +5,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from controller.api.views import TaskView
 from controller.store.history import HISTORY_NAME, read_rows
 from tests.fakes.cluster_runs import (
     controller_of,
@@ -50,11 +50,11 @@ class Shell:
         assert done.returncode == code, (words, done.stdout, done.stderr)
         return done.stdout or done.stderr
 
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        return {each["name"]: each for each in json.loads(self.do("tasks", "--json"))}
+    def tasks(self) -> dict[str, TaskView]:
+        return {each.name: each for each in view_of(self.path).tasks}
 
     def task_is(self, name: str, phase: str) -> None:
-        wait_until(lambda: self.tasks()[name]["phase"] == phase, limit_s=60)
+        wait_until(lambda: self.tasks()[name].phase == phase, limit_s=60)
 
 
 def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
@@ -94,26 +94,27 @@ def _morning(shell: Shell, whole: str, more: Path) -> None:
     told = "node n4 joins, with 2 workers\n"
     assert shell.do("reload", "--dry-run") == told
     assert shell.do("reload").startswith(told)
-    wait_until(lambda: sum(len(each["ranks"]) for each in shell.tasks().values()) == 8, limit_s=60)
+    wait_until(lambda: sum(each.workers for each in shell.tasks().values()) == 8, limit_s=60)
     shell.task_is("gpt-b", "running")
     shell.do("drain", "n1", "--wait", "--reason", "new fan")
     assert "n1 is under repair" in shell.do("repair", "n1")
     shell.do("stop", "none", code=4)
     assert shell.do("repair", "n1", "--done") == "n1 is back in service\n"
     shell.do("weight", "gpt-b", "3")
-    reach(path, 10)
+    reach(path, 6)
 
 
 def _afternoon(shell: Shell) -> None:
     """Another controller: what was ordered holds. A task pauses, another one ends."""
-    reach(shell.path, 15)
-    assert (shell.tasks()["gpt-b"]["weight"], set(shell.tasks())) == (3.0, {"gpt-a", "gpt-b"})
+    reach(shell.path, 8)
+    tasks = shell.tasks()
+    assert (tasks["gpt-b"].weight, set(tasks)) == (3.0, {"gpt-a", "gpt-b"})
     shell.do("stop", "gpt-a")
     shell.task_is("gpt-a", "stopped")
     shell.do("start", "gpt-a")
     shell.task_is("gpt-a", "running")
-    done = shell.tasks()["gpt-a"]["iteration"]
-    wait_until(lambda: shell.tasks()["gpt-a"]["iteration"] > done + 5, limit_s=60)
+    done = shell.tasks()["gpt-a"].iteration
+    wait_until(lambda: shell.tasks()["gpt-a"].iteration > done + 3, limit_s=60)
     shell.do("finish", "gpt-b")
     shell.task_is("gpt-b", "finished")
     shell.do("archive", "gpt-b")

@@ -14,7 +14,7 @@ from controller.core.planning.plans import propose, reconsider
 from controller.core.planning.problem import Available, planned_tasks, size_before
 from controller.core.rules.placement import Worker
 from controller.core.state.node import NodeState
-from controller.core.state.phases import NodeCondition
+from controller.core.state.phases import NodeCondition, PlanState
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.state.upkeep import UpkeepState
 from nodeagent.protocol.findings import NodeFinding
@@ -55,9 +55,11 @@ def begin_drain(turn: Turn, node: NodeState, actor: str, reason: str) -> str:
     plan = propose(turn, trigger=name, seen=f"{actor} drains {name}")
     if plan is None:
         return f"{name} is drained once {', '.join(tasks)} has left"
-    if plan.decided_at is None:
+    if plan.state is PlanState.PENDING:
         plan_name = f"{plan.name}:{plan.revision}"
         return f"{name} is drained by {plan.name}: approve it with unicron approve {plan_name}"
+    if plan.state is PlanState.REJECTED:
+        return f"{name} is not drained yet: policy has rejected {plan.name}, which would do it"
     return f"{name} is drained by {plan.name}, which moves {', '.join(tasks)}"
 
 

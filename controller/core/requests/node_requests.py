@@ -130,7 +130,8 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
     )
     is_node = bool(node.service.isolated) and event.gpu is None
     is_upkept = event.gpu is None and node.upkeep.state is not UpkeepState.NONE
-    if is_upkept and not is_node and not gpus and node.upkeep.state is not UpkeepState.REPAIR:
+    needs_checks = node.upkeep.state in {UpkeepState.REPAIR, UpkeepState.RETURNING}
+    if is_upkept and not (is_node or gpus or needs_checks):
         turn.answer(event.request_id, uncordon_only(turn, node, event.actor))
         return
     what = str(event.node) if event.gpu is None else f"GPU {event.gpu} of {event.node}"

@@ -180,11 +180,16 @@ async def test_a_controller_that_takes_no_tasks_says_so(tmp_path: Path, capsys: 
 async def test_mistakes_that_only_the_controller_sees_are_told(
     tmp_path: Path, capsys: Capture
 ) -> None:
+    reasons: list[Exception] = [SubmissionError("task new: /x is not there"), KeyError("a bug")]
+
     def refusing(_: SubmitTasks) -> list[TaskSpec]:
-        raise SubmissionError("task new: /x is not there")
+        raise reasons.pop(0)
 
     file = tmp_path / "new.toml"
     file.write_text(FILE)
     async with served(tmp_path, hooks=ServerHooks(read_tasks=refusing)):
         assert await command(tmp_path, "submit", str(file)) == 2
         assert "task new: /x is not there" in capsys.readouterr().err
+        assert await command(tmp_path, "submit", str(file)) == 2
+        assert "please report this bug: KeyError: 'a bug'" in capsys.readouterr().err
+        assert await command(tmp_path, "tasks") == 0, "the controller lives"

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -131,6 +132,15 @@ def test_announcements_keep_their_place_among_the_instructions() -> None:
     event = Event(7, 1.5, PlanRequested("r1", "ann"))
     found = list(entries_of(event, [first, ConnectNode(7, NodeId("n1"), ""), second]))
     assert found == [HistoryLine(7, 0, 1.5, first), HistoryLine(7, 2, 1.5, second)]
+
+
+def test_a_history_without_a_table_has_no_rows_of_it(path: Path) -> None:
+    sqlite3.connect(path).close()
+    assert list(read_rows(path, "iterations")) == []
+    history = History(path)
+    history._database.execute("drop table audit")
+    history.close()
+    assert list(read_rows(path, "audit")) == []
 
 
 def test_a_request_is_kept_with_its_answer_however_old_it_is(path: Path) -> None:

@@ -15,7 +15,9 @@ from controller.core.events import (
     UncordonRequested,
 )
 from controller.core.instructions import AnswerRequest
+from controller.core.rules.approval import ApprovalRule
 from controller.core.rules.placement import Worker
+from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition, PlanState, TaskPhase
 from controller.core.state.upkeep import UpkeepState
 from nodeagent.protocol.findings import NodeFinding
@@ -161,6 +163,17 @@ def test_a_drain_waits_for_the_approval_of_its_plan() -> None:
     world.post(PlanApproved("r", "ann", plan.name, plan.revision))
     world.run_until(lambda: is_(world, UpkeepState.DRAINED))
     world.run_until(lambda: plan.state is PlanState.APPLIED)
+
+
+def test_a_drain_that_policy_rejects_says_so() -> None:
+    policy = Policy(is_auto_heal=True, approvals=(ApprovalRule("never"),))
+    world = World(demo_machine(num_nodes=5, policy=policy), num_iterations=10**6)
+    world.run_until(lambda: all_run(world))
+    assert order(world, "drain").message == (
+        "n1 is not drained yet: policy has rejected P-1, which would do it"
+    )
+    world.run(world.now + 20.0)
+    assert all_run(world)
 
 
 def test_a_drain_that_is_taken_back_changes_nothing() -> None:
