@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
+from controller.operate.status_report import SETTINGS, setting_text
 
 
 def subject_lines(view: ClusterView, name: str) -> tuple[str, list[str]] | None:
@@ -104,14 +105,16 @@ def _task_lines(view: ClusterView, task: TaskView) -> Iterator[str]:
     yield f"{task.name}: {task.phase}{f', {task.note}' if task.note else ''}"
     yield f"  iteration {task.iteration}{target}, checkpoint at {task.checkpoint_iteration}"
     yield f"  workers   {task.workers}{parts}, generation {task.generation}"
-    most = "any number" if task.max_workers is None else task.max_workers
+    most = "or more" if task.max_workers is None else f"to {task.max_workers}"
     keeps = ", keeps running" if task.keeps_running else ""
     yield f"  weight    {task.weight:g}"
-    yield f"  limits    {task.min_workers} to {most} workers{keeps}"
+    yield f"  limits    {task.min_workers} {most} workers{keeps}"
     ordered = []
     for order in task.orders:
-        value = "" if order.value is None and order.of_file is None else f" {order.value}"
-        instead = "" if order.of_file is None else f", the file says {order.of_file}"
+        value, instead = "", ""
+        if order.what in SETTINGS:
+            value = f" {setting_text(order.value)}"
+            instead = f", the file says {setting_text(order.of_file)}"
         ordered.append(
             f"{order.what}{value} by {order.by} {view.now - order.since:.0f} s ago{instead}"
         )

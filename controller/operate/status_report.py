@@ -3,12 +3,13 @@
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
 from controller.core.state.phases import IncidentState, NodeCondition, PlanState
 
-_SETTINGS = frozenset({"weight", "min_workers", "max_workers", "keeps_running"})
+SETTINGS: Final = frozenset({"weight", "min_workers", "max_workers", "keeps_running"})
+"""What operators may order of a task beside what the file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +196,19 @@ def _node_note(node: NodeView) -> str:
 def _task_note(task: TaskView) -> str:
     """Return why the task is as it is, and which settings are not the file's."""
     ordered = [
-        f"{order.what} {order.value} by {order.by}"
+        f"{order.what} {setting_text(order.value)} by {order.by}"
         for order in task.orders
-        if order.what in _SETTINGS
+        if order.what in SETTINGS
     ]
     submitted = [f"submitted by {order.by}" for order in task.orders if order.what == "submitted"]
     return "; ".join(filter(None, [task.note, *ordered, *submitted]))
+
+
+def setting_text(value: float | bool | None) -> str:
+    """Return the value of a setting in words."""
+    if value is None:
+        return "none"
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
 
 
 def _num_busy(node: NodeView) -> int:

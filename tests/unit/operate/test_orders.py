@@ -55,7 +55,9 @@ async def test_a_task_gets_a_weight_and_limits(tmp_path: Path, capsys: Capture) 
             "weight": (2.5, 1.0), "min_workers": (2, 1), "keeps_running": (True, False)
         }  # fmt: skip
         assert await command(tmp_path, "explain", "gpt-a") == 0
-        assert "the file says 1.0" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert "weight 2.5 by " in told
+        assert "the file says 1\n" in told
         assert await command(tmp_path, "audit", "--json", "--name", "gpt-a") == 0
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [row["verb"] for row in rows] == ["weight", "limits", "limits", "limits"]
