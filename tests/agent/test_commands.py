@@ -503,8 +503,9 @@ async def test_a_rank_without_output_is_an_answer_and_a_name_is_no_path(
     request = ReadLog(command_id="", task=TASK, global_rank=7)
     assert (await controller.read_log(request)).error == missing
     (node.state_dir / "secret.1.0.log").write_text("secret")
-    for task in ("../secret", "*", ""):
-        request = ReadLog(command_id="", task=TaskId(task), global_rank=0)
+    (node.state_dir / "ranks" / "another.1.7.log").write_text("of another task")
+    for task in (TASK, "../secret", "*", "", "another.1"):
+        request = ReadLog(command_id="", task=TaskId(task), global_rank=7 if task == TASK else 0)
         assert (await controller.read_log(request)).error == missing
 
 

@@ -77,8 +77,11 @@ class Samples:
         self.agents_mb.append(sum(each.memory_info().rss for each in agents) / 1e6)
         self.agents_files.append(sum(each.num_fds() for each in agents))
         self.processes.append(len(living))
-        files = [each for each in (cluster.parent / "run").rglob("*") if each.is_file()]
-        self.disk_mb.append(sum(each.stat().st_size for each in files) / 1e6)
+        num_bytes = 0
+        for each in (cluster.parent / "run").rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # compacted meanwhile
+                num_bytes += each.stat().st_size
+        self.disk_mb.append(num_bytes / 1e6)
 
     def ends(self) -> dict[str, tuple[float, float]]:
         """Return the medians of the second and the last fifth of each row: the start-up is over."""

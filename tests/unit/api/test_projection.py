@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.api.projection import Frame, project
+from controller.api.view_keeper import touched_nodes
 from controller.api.views import (
     ClusterView,
     DrillView,
@@ -16,8 +17,9 @@ from controller.api.views import (
     TaskPhase,
     TaskView,
 )
-from controller.core.events import MeasurementRequested, PlanApproved
-from nodeagent.protocol.ids import TaskId
+from controller.core.events import Event, MeasurementRequested, NodeAnswered, PlanApproved
+from controller.core.instructions import Announce
+from nodeagent.protocol.ids import NodeId, TaskId
 from profiles.task_profiles import default_task_profiles
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
@@ -300,3 +302,10 @@ def test_a_measurement_is_shown_with_its_sizes_and_the_workers_it_holds() -> Non
         LayoutView(tp=1, pp=1, dp=2),
     ]
     assert [size.flops_per_s for size in found.sizes] == [pytest.approx(1e9)] * 2
+
+
+def test_a_node_that_is_drained_by_an_event_of_another_is_looked_at_again() -> None:
+    event = Event(7, 1.0, NodeAnswered(NodeId("n2")))
+    assert touched_nodes(event, []) == (NodeId("n2"),)
+    drained = Announce(7, "good", "drained", "n1", "is drained")
+    assert touched_nodes(event, [drained]) is None

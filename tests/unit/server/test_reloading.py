@@ -143,7 +143,7 @@ async def test_the_next_controller_of_the_run_begins_with_the_new_file(
         server.replace_controller(pause_s=0.0)
         await asyncio.sleep(0.2)
         await server.is_ready.wait()
-        assert set(server.state.nodes) == {*NODES, N3}
+        assert {node.node for node in server.view().nodes} == {*NODES, N3}
 
 
 async def test_a_controller_without_a_file_says_so(tmp_path: Path, capsys: Capture) -> None:

@@ -7,16 +7,21 @@ import pytest
 from controller.core.events import (
     AutomationResumed,
     ControllerStarted,
+    NodeOrdered,
     PlanApproved,
     PlanDeferred,
     PlanRejected,
+    PlanRequested,
     PolicyChanged,
+    TimerFired,
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.rules.approval import ApprovalRule, PlanTraits, rule_for
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import IncidentState, PlanState
 from controller.core.state.plan import Plan
+from controller.core.timers import PlanDue
+from nodeagent.protocol.ids import NodeId
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 from tests.fakes.world_queries import all_run
@@ -102,6 +107,19 @@ def test_the_countdown_goes_on_under_the_next_controller() -> None:
     assert plan.state is not PlanState.PENDING
 
 
+def test_a_timer_that_fires_early_applies_nothing() -> None:
+    world, plan = with_a_waiting_plan()
+    world.post(TimerFired(PlanDue(plan.name, plan.revision)))
+    assert plan.state is PlanState.PENDING
+
+
+def test_a_countdown_that_has_begun_does_not_end_in_a_storm() -> None:
+    world, plan = with_a_waiting_plan()
+    world.machine.state.automation.stop("too much is lost", world.now)
+    world.run(world.now + 120.0)
+    assert plan.state is PlanState.PENDING
+
+
 # --- the storm guard ----------------------------------------------------------------------------
 
 
@@ -122,6 +140,10 @@ def test_too_many_plans_an_hour_stop_automation_within_one_event() -> None:
     ]
     world.run(world.now + 600.0)
     assert plan.state is PlanState.PENDING
+    world.machine.state.plans.become(plan, PlanState.SUPERSEDED)
+    world.post(PlanRequested("r", "ann"))
+    plan = world.run_until(lambda: pending(world))
+    assert sum(each.kind == "storm" for _, each in world.announcements) == 1
     world.post(AutomationResumed("r", "ann"))
     assert plan.approved_by == "policy auto-heal"
     world.run_until(lambda: all_run(world) or not pending(world))
@@ -161,6 +183,30 @@ def test_a_lost_share_of_the_fleet_stops_automation() -> None:
     assert plan.approved_by is None
     world.run(world.now + 600.0)
     assert plan.state is PlanState.PENDING
+
+
+def test_what_was_lost_before_a_storm_ended_does_not_begin_the_next() -> None:
+    world = new_world(Policy(is_auto_heal=True, storm_lost_share=0.3), num_nodes=6)
+    for number in (1, 2):
+        world.lose_node(f"n{number}")
+    world.run_until(lambda: world.machine.state.automation.stopped)
+    world.run(world.now + MOMENT_S)
+    world.post(AutomationResumed("r", "ann"))
+    world.lose_node("n3")
+    world.run(world.now + MOMENT_S)
+    assert not world.machine.state.automation.stopped
+    assert pending(world) is None
+
+
+def test_nodes_that_operators_took_out_are_no_loss() -> None:
+    world = new_world(Policy(is_auto_heal=True, storm_lost_share=0.3), num_nodes=6)
+    for number in (1, 2):
+        world.post(NodeOrdered("r", "ann", "drain", NodeId(f"n{number}")))
+        world.run(world.now + MOMENT_S)
+        world.lose_node(f"n{number}")
+    world.lose_node("n3")
+    world.run(world.now + MOMENT_S)
+    assert not world.machine.state.automation.stopped
 
 
 def test_a_countdown_does_not_run_out_in_a_storm() -> None:

@@ -11,6 +11,7 @@ from controller.core.events import (
     NodeOrdered,
     NodeRemoved,
     PlanApproved,
+    TaskChanged,
     TaskLimited,
     UncordonRequested,
 )
@@ -106,6 +107,46 @@ def test_no_other_task_gets_the_workers_that_a_task_leaves_on_a_cordoned_node() 
     world.run_until(lambda: len(task(world).placement) == 2 and all_run(world))
     world.run(world.now + 20.0)
     assert not held & set(task(world, B).placement)
+
+
+def test_a_task_that_gains_by_it_does_not_get_workers_of_a_cordoned_node_either() -> None:
+    world = new_world(num_nodes=4)
+    held = set(task(world).placement)
+    for name in {worker.node for worker in held}:
+        order(world, "cordon", name)
+    world.lose_node(next(iter(task(world, B).nodes)))
+    world.run_until(lambda: world.machine.state.plans.all and all_run(world))
+    world.post(TaskLimited("r", "ann", B, weight=50.0))
+    world.run(world.now + 30.0)
+    assert not held & set(task(world, B).placement)
+    for name in {worker.node for worker in held}:
+        uncordon(world, name)
+    world.run_until(lambda: len(task(world, B).placement) == 4)
+
+
+def test_a_plan_that_waits_does_not_move_anything_to_a_node_that_is_cordoned_meanwhile() -> None:
+    world = new_world(num_nodes=5, is_auto_heal=False)
+    [spare] = [f"n{n}" for n in range(1, 6) if not users(world, f"n{n}")]
+    world.lose_node(next(iter(task(world).nodes)))
+    plan = world.run_until(world.machine.state.plans.pending)
+    targets = [change.target for change in plan.changes.values() if change.target]
+    assert any(target.uses(NodeId(spare)) for target in targets)
+    order(world, "cordon", spare)
+    world.run(world.now + 10.0)
+    newer = world.machine.state.plans.pending()
+    assert newer is not None
+    targets = [change.target for change in newer.changes.values() if change.target]
+    assert not any(target.uses(NodeId(spare)) for target in targets)
+
+
+def test_before_anything_has_started_nothing_is_placed_on_a_cordoned_node() -> None:
+    names = [f"n{n}" for n in range(1, 6)]
+    world = World(demo_machine(num_nodes=5), absent=names)
+    order(world, "cordon")
+    spec = task(world).spec
+    world.post(TaskChanged(replace(spec, hang_limit_s=9.0)))
+    targets = [each.assignment.target for each in world.machine.state.tasks.values()]
+    assert all(target and not target.uses(NodeId("n1")) for target in targets)
 
 
 # --- drain ------------------------------------------------------------------------------------
@@ -237,6 +278,18 @@ def test_a_node_under_repair_comes_and_goes_without_an_incident_and_returns_by_i
     world.run_until(lambda: is_(world, UpkeepState.NONE))
     world.run_until(lambda: users(world, "n1"))
     assert reruns(world) == 0
+
+
+def test_nobody_is_asked_about_a_node_under_repair() -> None:
+    policy = Policy(uncorroborated_limit_s=10.0)
+    world = World(demo_machine(num_nodes=5, policy=policy), num_iterations=10**6)
+    world.run_until(lambda: all_run(world))
+    [spare] = [f"n{n}" for n in range(1, 6) if not users(world, f"n{n}")]
+    world.can_probe = False
+    order(world, "repair", spare)
+    world.cut(spare, 60.0)
+    world.run(world.now + 40.0)
+    assert node(world, spare).inquiry.asked_at is None
 
 
 def test_a_repaired_node_with_a_finding_waits_until_that_is_over() -> None:

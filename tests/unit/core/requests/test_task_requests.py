@@ -15,11 +15,12 @@ from controller.core.events import (
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.membership.file_changes import WantedCluster, changes
-from controller.core.state.phases import IncidentState, PlanState, TaskPhase
+from controller.core.state.phases import IncidentState, NodeCondition, PlanState, TaskPhase
+from controller.core.state.plan import Plan
 from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.clusters import demo_machine, table, wanted_of
 from tests.fakes.world import World
-from tests.fakes.world_queries import A, all_run, task
+from tests.fakes.world_queries import A, all_run, node, task
 
 B, C = TaskId("gpt-b"), TaskId("gpt-c")
 
@@ -98,18 +99,47 @@ def test_a_task_may_start_again_while_it_still_stops() -> None:
     assert task(world).progress.num_rerun_iterations == 0
 
 
-def test_no_plan_starts_a_task_that_was_stopped_after_it_was_proposed() -> None:
+def with_a_plan_for_a_stopped_task() -> tuple[World, Plan]:
     world, _ = new_world(is_auto_heal=False)
     order(world, "stop", B)
     in_phase(world, TaskPhase.STOPPED, B)
     order(world, "start", B)
     plan = world.run_until(world.machine.state.plans.pending)
+    assert B in plan.changes
+    return world, plan
+
+
+def test_a_plan_that_waits_is_made_again_without_a_task_that_is_stopped() -> None:
+    world, plan = with_a_plan_for_a_stopped_task()
     order(world, "stop", B)
-    if world.machine.state.plans.pending() is plan:
-        world.post(PlanApproved("r", "ann", plan.name, plan.revision))
+    pending = world.machine.state.plans.pending()
+    assert pending is None or B not in pending.changes
+    assert plan.state is not PlanState.PENDING or pending is not plan
+
+
+def test_no_plan_starts_a_task_that_was_stopped_after_it_was_proposed() -> None:
+    world, _ = new_world(is_auto_heal=False)
+    limit(world, max_workers=2)
+    plan = world.run_until(world.machine.state.plans.pending)
+    # While a node is away, plans for orders wait: the old one can still be approved.
+    world.cut("n1", 3.0)
+    world.run_until(lambda: node(world).contact.condition is NodeCondition.UNREACHABLE)
+    order(world, "stop")
+    assert world.machine.state.plans.pending() is plan
+    world.post(PlanApproved("r", "ann", plan.name, plan.revision))
     world.run(world.now + 30.0)
-    assert phase(world, B) is TaskPhase.STOPPED
-    assert plan.state in {PlanState.APPLIED, PlanState.SUPERSEDED}
+    assert phase(world) is TaskPhase.STOPPED
+
+
+def test_a_plan_whose_task_is_stopped_meanwhile_does_not_stay_open() -> None:
+    world = World(demo_machine(num_nodes=5), num_iterations=10**6)
+    world.run_until(lambda: all_run(world))
+    world.lose_node(next(iter(task(world).nodes)))
+    plan = world.run_until(world.machine.state.plans.executing)
+    order(world, "stop")
+    world.run(world.now + 60.0)
+    assert plan.state is not PlanState.APPROVED
+    assert world.machine.state.plans.executing() is None
 
 
 def test_a_finished_task_ends_with_a_checkpoint_and_a_file_that_names_it_changes_nothing() -> None:
