@@ -298,7 +298,7 @@ def _conclude(turn: Turn, node: NodeState) -> None:
 
 def _ask_operator(turn: Turn, node: NodeState) -> None:
     """Ask, once, whether the node is lost; what nobody answers stays as it is."""
-    if node.inquiry.asked_at is not None or node.upkeep.state is UpkeepState.REPAIR:
+    if node.inquiry.asked_at is not None:
         return
     node.inquiry.ask_operator(turn.at)
     name = node.spec.node

@@ -58,15 +58,13 @@ def _finish(turn: Turn, event: TaskOrdered, task: TaskState) -> None:
 
 def _end_ranks(turn: Turn, event: TaskOrdered, task: TaskState, intent: Intent) -> str:
     """End the task's ranks after a checkpoint; return what follows, in words."""
-    phase, pending = task.lifecycle.phase, turn.state.plans.pending()
+    phase = task.lifecycle.phase
     is_graceful = phase is TaskPhase.RUNNING or (
         phase is TaskPhase.STOPPING and task.stopping.is_graceful
     )
     num_ranks = len(task.living_ranks)
     task.assignment.follow(None)
     stop(turn, task, is_graceful=is_graceful, intent=intent, note=f"{intent} by {event.actor}")
-    if pending is not None and event.task in pending.changes:
-        turn.want_plan(event.task, f"{event.task} {_ordered_out(task)}")
     if not num_ranks:
         return ""
     first = "finish the iteration, save a checkpoint and end" if is_graceful else "end"

@@ -280,18 +280,6 @@ def test_a_node_under_repair_comes_and_goes_without_an_incident_and_returns_by_i
     assert reruns(world) == 0
 
 
-def test_nobody_is_asked_about_a_node_under_repair() -> None:
-    policy = Policy(uncorroborated_limit_s=10.0)
-    world = World(demo_machine(num_nodes=5, policy=policy), num_iterations=10**6)
-    world.run_until(lambda: all_run(world))
-    [spare] = [f"n{n}" for n in range(1, 6) if not users(world, f"n{n}")]
-    world.can_probe = False
-    order(world, "repair", spare)
-    world.cut(spare, 60.0)
-    world.run(world.now + 40.0)
-    assert node(world, spare).inquiry.asked_at is None
-
-
 def test_a_repaired_node_with_a_finding_waits_until_that_is_over() -> None:
     world = new_world(num_nodes=5)
     [spare] = [f"n{n}" for n in range(1, 6) if not users(world, f"n{n}")]
