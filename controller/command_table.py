@@ -89,9 +89,10 @@ def _plan() -> CommandParts:
 
 
 def _policy() -> CommandParts:
+    from controller.clusterfile.cluster_reader import policy_of
     from controller.settings import policy_cli
 
-    return CommandParts(policy_cli.add_arguments, policy_cli.run)
+    return CommandParts(policy_cli.add_arguments, partial(policy_cli.run, policy_of=policy_of))
 
 
 def _profile() -> CommandParts:

@@ -20,6 +20,7 @@ from controller.clusterfile.task_collection import PolicyCollection, TaskCollect
 from controller.clusterfile.toml_document import TomlDocument, TomlError, read_toml
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.policy import Policy
+from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import TaskId
 from profiles.key_mistakes import Location, shorten, which_is_known
 from profiles.task_profiles import TaskProfile
@@ -91,6 +92,18 @@ def load_cluster(path: Path) -> Cluster:
         ClusterFileError: The file or an include can't be read, or something in them is wrong.
     """
     return _Reader(path).read()
+
+
+def policy_of(path: Path) -> Policy:
+    """Return the policy of a cluster file.
+
+    Raises:
+        SettingsError: The file has mistakes; the text has them in one line.
+    """
+    try:
+        return load_cluster(path).policy
+    except ClusterFileError as error:
+        raise SettingsError("; ".join(map(str, error.mistakes))) from error
 
 
 class _Reader:

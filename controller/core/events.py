@@ -407,7 +407,7 @@ NodeOrder = Literal["cordon", "drain", "isolate", "repair", "return"]
 
 @dataclass(frozen=True, slots=True)
 class TaskOrdered(OperatorRequest):
-    """An operator stops a task, lets it run, ends it, or does not want to see it any more."""
+    """An operator stops, starts, finishes or archives a task."""
 
     ABOUT = "task"
     order: TaskOrder

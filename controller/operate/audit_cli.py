@@ -1,4 +1,4 @@
-"""``unicron audit``: who asked the controller for what, when, and what became of it."""
+"""``unicron audit``: the requests of operators to the controller, with their answers."""
 
 import argparse
 import json

@@ -1,12 +1,11 @@
 """``unicron explain``: all that is known of an incident, a plan, a node or a task."""
 
 import argparse
-import json
 import sys
 from typing import Final, get_args
 
 from controller.api.client import ask
-from controller.api.views import ClusterView, IncidentView, PlanView
+from controller.api.views import IncidentView, PlanView
 from controller.api.wire import HistoryTable, ReadHistory
 from controller.operate.asking import (
     EXIT_UNKNOWN,
@@ -17,7 +16,7 @@ from controller.operate.asking import (
     guarded,
     who_asks,
 )
-from controller.operate.explaining import incident_lines, plan_lines, subject_lines
+from controller.operate.explaining import lines_about, subject_of
 from controller.operate.showing import newest_view
 from profiles.records import on_one_line
 
@@ -42,21 +41,21 @@ def run(arguments: argparse.Namespace) -> int:
     def work() -> int:
         view = newest_view(arguments.connect)
         name = arguments.name
-        found = subject_lines(view, name) or _former(arguments, view)
-        if found is None:
+        subject = subject_of(view, name) or _former(arguments)
+        if subject is None:
             text = f"there is no incident, plan, task or node {name}"
             raise RefusedError(text, EXIT_UNKNOWN)
-        kind, lines = found
         if arguments.json:
-            sys.stdout.write(json.dumps({"kind": kind, "name": name, "lines": lines}) + "\n")
+            sys.stdout.write(subject.model_dump_json() + "\n")
         else:
+            lines = lines_about(view, subject)
             sys.stdout.writelines(f"{on_one_line(line)}\n" for line in lines)
         return 0
 
     return guarded(arguments, work)
 
 
-def _former(arguments: argparse.Namespace, view: ClusterView) -> tuple[str, list[str]] | None:
+def _former(arguments: argparse.Namespace) -> IncidentView | PlanView | None:
     """Look an incident or a plan up in the history."""
     letter, dash, _ = arguments.name.partition("-")
     table = _TABLE_BY_LETTER.get(letter)
@@ -74,6 +73,5 @@ def _former(arguments: argparse.Namespace, view: ClusterView) -> tuple[str, list
     rows = (reply.data or {}).get("rows")
     if not isinstance(rows, list) or not rows:
         return None
-    if table == "plans":
-        return "plan", list(plan_lines(view, PlanView.model_validate(rows[-1])))
-    return "incident", list(incident_lines(view, IncidentView.model_validate(rows[-1])))
+    kind = PlanView if table == "plans" else IncidentView
+    return kind.model_validate(rows[-1])

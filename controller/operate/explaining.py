@@ -5,25 +5,34 @@ from collections.abc import Iterator
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
 from controller.operate.status_report import SETTINGS, setting_text
 
-
-def subject_lines(view: ClusterView, name: str) -> tuple[str, list[str]] | None:
-    """Return what has this name, and all that is known of it; None if nothing has it."""
-    for incident in view.incidents:
-        if incident.id == name:
-            return "incident", list(incident_lines(view, incident))
-    for plan in view.plans:
-        if plan.id == name:
-            return "plan", list(plan_lines(view, plan))
-    for task in view.tasks:
-        if task.name == name:
-            return "task", list(_task_lines(view, task))
-    for node in view.nodes:
-        if node.node == name:
-            return "node", list(_node_lines(view, node))
-    return None
+Subject = IncidentView | PlanView | TaskView | NodeView
 
 
-def incident_lines(view: ClusterView, incident: IncidentView) -> Iterator[str]:
+def subject_of(view: ClusterView, name: str) -> Subject | None:
+    """Return what has this name; None if nothing has it."""
+    named: list[tuple[str, Subject]] = [
+        *((incident.id, incident) for incident in view.incidents),
+        *((plan.id, plan) for plan in view.plans),
+        *((task.name, task) for task in view.tasks),
+        *((node.node, node) for node in view.nodes),
+    ]
+    return dict(reversed(named)).get(name)
+
+
+def lines_about(view: ClusterView, subject: Subject) -> Iterator[str]:
+    """Yield all that is known of it."""
+    match subject:
+        case IncidentView():
+            yield from _incident_lines(view, subject)
+        case PlanView():
+            yield from plan_lines(view, subject)
+        case TaskView():
+            yield from _task_lines(view, subject)
+        case NodeView():
+            yield from _node_lines(view, subject)
+
+
+def _incident_lines(view: ClusterView, incident: IncidentView) -> Iterator[str]:
     """Yield the explanation of an incident."""
     place = [
         f"rank {incident.rank}" if incident.rank is not None else "",

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -30,7 +31,8 @@ A settings file is TOML. Every key of [policy] is optional; times are seconds:
 
 examples:
   unicron policy explain
-  unicron policy explain --settings cluster.toml --json
+  unicron policy explain --cluster cluster.toml
+  unicron policy explain --settings settings.toml --json
 """
 
 
@@ -45,7 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=HelpText,
         epilog=_EPILOG,
     )
-    explain.add_argument(
+    source = explain.add_mutually_exclusive_group()
+    source.add_argument(
+        "--cluster",
+        type=Path,
+        metavar="FILE",
+        help="a cluster file: its [policy] and [[approval]] tables, with those of its includes",
+    )
+    source.add_argument(
         "--settings",
         type=Path,
         metavar="FILE",
@@ -54,10 +63,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     explain.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the explanation; return 0, or 2 if the settings file is wrong."""
+def run(arguments: argparse.Namespace, policy_of: Callable[[Path], Policy]) -> int:
+    """Print the explanation; return 0, or 2 if the file is wrong.
+
+    ``policy_of`` reads a cluster file, and raises ``SettingsError``.
+    """
     try:
-        policy = load_policy(arguments.settings) if arguments.settings else Policy()
+        if arguments.cluster:
+            policy = policy_of(arguments.cluster)
+        else:
+            policy = load_policy(arguments.settings) if arguments.settings else Policy()
     except SettingsError as error:
         sys.stderr.write(f"unicron policy: {error}\n")
         return 2

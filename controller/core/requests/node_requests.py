@@ -20,7 +20,6 @@ from controller.core.state.node import NodeState
 from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import Turn
 from controller.core.state.upkeep import UpkeepState
-from nodeagent.protocol.ids import NodeId
 
 
 def order_node(turn: Turn, event: NodeOrdered) -> None:
@@ -147,18 +146,14 @@ def uncordon(turn: Turn, event: UncordonRequested) -> None:
         text = f"{what} stays {state}: {'; '.join(failed)}; fix it, or use --force"
         turn.refuse(event.request_id, "unfit", text)
         return
-    for slot in gpus:
-        node.service.release_gpu(Worker(node.spec.node, slot))
-    if is_upkept:
-        node.upkeep.end()
-    if is_node:
-        node.service.release()
-        node.findings.forget_messages()
-    back: set[NodeId | Worker] = {Worker(event.node, slot) for slot in gpus}
-    if is_node:
-        back.add(event.node)
-    for task in turn.state.tasks.values():
-        task.faults.clear_of_blame(back)
+    if is_node or is_upkept:
+        bring_back(turn, node)
+    else:
+        workers = {Worker(node.spec.node, slot) for slot in gpus}
+        for worker in workers:
+            node.service.release_gpu(worker)
+        for task in turn.state.tasks.values():
+            task.faults.clear_of_blame(workers)
     turn.announce(
         "good", "uncordon", event.node, f"{event.actor} takes {what} back into service",
         is_forced=event.is_forced,

@@ -109,6 +109,29 @@ def test_rules_about_approvals_are_explained_in_words() -> None:
     ]
 
 
+def test_the_policy_of_a_cluster_file_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cluster.toml"
+    (tmp_path / "key").write_text("")
+    path.write_text(
+        '[cluster]\nname = "x"\ncheckpoint_dir = "c"\n[[nodes]]\nhosts = "h"\nworkers = 1\n'
+        'identity = "key"\n[policy]\nnetwork_alerts = 7\n[[approval]]\nthen = "never"\n'
+        '[[task]]\nname = "t"\nweight = 1\nworkers = 1\nmin_workers = 1\n[task.command]\n'
+        'argv = ["true"]\n[task.throughput]\n'
+        "points = [{ workers = 1, flops_per_s = 1.0, layout = { dp = 1 } }]\n"
+    )
+    assert main(["policy", "explain", "--cluster", str(path)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Approval 1: plans are rejected, and their incidents wait for an operator." in told
+    assert "7 network faults of one node" in told
+    path.write_text("[cluster]\n[polcy]\n")
+    assert main(["policy", "explain", "--cluster", str(path)]) == 2
+    errors = capsys.readouterr().err
+    assert "did you mean 'policy'?" in errors
+    assert errors.count("\n") == 1
+
+
 def test_explain_prints_the_settings_that_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
