@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
 from controller.operate.status_report import SETTINGS, setting_text
 
-Subject = IncidentView | PlanView | TaskView | NodeView
+Explainable = IncidentView | PlanView | TaskView | NodeView
 
 
-def subject_of(view: ClusterView, name: str) -> Subject | None:
+def subject_of(view: ClusterView, name: str) -> Explainable | None:
     """Return what has this name; None if nothing has it."""
-    named: list[tuple[str, Subject]] = [
+    named: list[tuple[str, Explainable]] = [
         *((incident.id, incident) for incident in view.incidents),
         *((plan.id, plan) for plan in view.plans),
         *((task.name, task) for task in view.tasks),
@@ -19,7 +19,7 @@ def subject_of(view: ClusterView, name: str) -> Subject | None:
     return dict(reversed(named)).get(name)
 
 
-def lines_about(view: ClusterView, subject: Subject) -> Iterator[str]:
+def lines_about(view: ClusterView, subject: Explainable) -> Iterator[str]:
     """Yield all that is known of it."""
     match subject:
         case IncidentView():
