@@ -1,4 +1,4 @@
-"""What readings of a node's GPUs mean. Never run on a GPU yet: tested with readings.
+"""What readings of a node's GPUs mean. Tested with made-up readings: no GPU was broken.
 
 Counts are compared with the first reading, so that what happened before the agent started is not
 reported; a row remap that is pending or has failed is a state, and reported whenever it is found,

@@ -1,9 +1,9 @@
 """Readings of the node's GPUs through NVML, NVIDIA's management library.
 
-Not run on a machine with a GPU yet: the calls follow NVIDIA's documentation of NVML. The library is
-optional: where it or its driver is missing there are no GPUs, and that is no error. NVML can block
-for long when a driver is in trouble, so callers read in a thread of their own. What one GPU does
-not offer is left out of its reading.
+Run on one healthy H100 without NVLink; all else follows NVIDIA's documentation of NVML. The library
+is optional: where it or its driver is missing there are no GPUs, and that is no error. NVML can
+block for long when a driver is in trouble, so callers read in a thread of their own. What one GPU
+does not offer is left out of its reading.
 """
 
 import ctypes

