@@ -182,6 +182,18 @@ def _events() -> CommandParts:
     return CommandParts(events_cli.add_arguments, events_cli.run)
 
 
+def _alerts() -> CommandParts:
+    from controller.operate import alerts_cli
+
+    return CommandParts(alerts_cli.add_arguments, alerts_cli.run)
+
+
+def _notify() -> CommandParts:
+    from controller.operate import notify_cli
+
+    return CommandParts(notify_cli.add_arguments, notify_cli.run)
+
+
 def _explain() -> CommandParts:
     from controller.operate import explain_cli
 
@@ -267,6 +279,18 @@ COMMANDS: Final = (
         "list the plans that wait, or the newest ones",
         "Show the plans of a running controller: how the workers are divided over the tasks.",
         partial(_table, "plans"),
+    ),
+    CommandEntry(
+        "alerts",
+        "list what a person should know or decide now",
+        "Show the alerts of a running controller, the most urgent first, with the commands to type.",
+        _alerts,
+    ),
+    CommandEntry(
+        "notify",
+        "list or test the channels over which people are notified",
+        "List the [[notify]] tables of a cluster file, or send a test message over each.",
+        _notify,
     ),
     CommandEntry(
         "events",

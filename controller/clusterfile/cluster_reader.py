@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from controller.alerts.notify_tables import NotifyChannel, read_channel
 from controller.clusterfile.cluster_keys import ClusterSection, Section, SshSection
 from controller.clusterfile.file_mistakes import ClusterFileError, FileMistake, Mistakes
 from controller.clusterfile.node_collection import NodeCollection
 from controller.clusterfile.node_groups import ListedNode
-from controller.clusterfile.section_reading import LISTS, read_section
+from controller.clusterfile.section_reading import LISTS, read_section, subject_of, tables_of
 from controller.clusterfile.task_collection import PolicyCollection, TaskCollection
 from controller.clusterfile.toml_document import TomlDocument, TomlError, read_toml
 from controller.core.rules.placement import Unplaceable, place
@@ -29,7 +30,7 @@ SOCKET_NAME: Final = "api.sock"
 KNOWN_HOSTS_NAME: Final = "known_hosts"
 """File of the run directory with the host keys that were accepted."""
 _OF_MAIN_FILE: Final = ("include", "cluster", "ssh")
-_ANYWHERE: Final = ("nodes", "policy", "approval", "failure_domains", "task")
+_ANYWHERE: Final = ("nodes", "policy", "approval", "notify", "failure_domains", "task")
 _MOST_SOCKET_BYTES: Final = 107
 """Longest path of a unix socket on Linux, without the terminating zero."""
 
@@ -52,6 +53,7 @@ class Cluster:
         seed: Seed of weights and data.
         keep_days: How long the past of a run is kept.
         keep_mb: How large it may be, in MB.
+        channels: Over which people are notified.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Cluster:
     seed: int
     keep_days: float = 30.0
     keep_mb: float = 500.0
+    channels: tuple[NotifyChannel, ...] = ()
 
     @property
     def socket(self) -> Path:
@@ -129,6 +132,7 @@ class _Reader:
             policy.take(document)
         for document in documents:
             nodes.take_domains(document)
+        channels = self._channels(documents)
         self._check_presence(main, documents)
         run_dir = self._run_dir(main, section)
         self._check_checkpoints(main, section, tasks.tasks)
@@ -146,11 +150,27 @@ class _Reader:
             seed=section.seed,
             keep_days=section.keep_days,
             keep_mb=section.keep_mb,
+            channels=channels,
         )
         if misfit := why_unfit(cluster):
             self._add(main, (), misfit)
             self._raise_if_wrong(documents)
         return cluster
+
+    def _channels(self, documents: list[TomlDocument]) -> tuple[NotifyChannel, ...]:
+        found: dict[str, NotifyChannel] = {}
+        for document in documents:
+            for number, table in enumerate(tables_of(document, "notify")):
+                place = ("notify", number)
+                channel = read_channel(table, self._folder)
+                if isinstance(channel, list):
+                    self._mistakes.add_all(document, place, channel, subject_of(place))
+                elif channel.name in found:
+                    text = f"notify.name: {channel.name} is there already; choose another"
+                    self._add(document, (*place, "name"), text)
+                else:
+                    found[channel.name] = channel
+        return tuple(found.values())
 
     def _raise_if_wrong(self, documents: list[TomlDocument]) -> None:
         if self._mistakes.found:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from controller.alerts.notify_tables import NotifyTable
 from controller.clusterfile.cluster_keys import ClusterSection, NodesSection, SshSection
 from controller.core.rules.approval import ApprovalRule
 from controller.core.rules.policy import Policy
@@ -32,16 +33,17 @@ _SECTIONS: Final[dict[str, type]] = {
     "nodes": NodesSection,
     "policy": Policy,
     "approval": ApprovalTable,
+    "notify": NotifyTable,
     "task": TaskProfile,
 }
 _DESCRIBED: Final[tuple[type, ...]] = (
     *_SECTIONS.values(), CommandTask, Layout, ModelShape, Program, ThroughputPoint, ThroughputTable,
 )  # fmt: skip
-_ARRAYS: Final = frozenset({"approval", "nodes", "task"})
+_ARRAYS: Final = frozenset({"approval", "nodes", "notify", "task"})
 _FILES: Final = {
     "type": "array",
     "items": {"type": "string"},
-    "description": "Further files with [[nodes]], [[task]], [policy], [[approval]] and [failure_domains].",
+    "description": "Further files with [[nodes]], [[task]], [policy], [[approval]], [[notify]] and [failure_domains].",
 }
 _DOMAINS: Final = {
     "type": "object",

@@ -10,7 +10,7 @@ from controller.clusterfile.file_mistakes import Mistakes
 from controller.clusterfile.toml_document import TomlDocument
 from profiles.key_mistakes import Location, key_mistakes
 
-LISTS: Final = frozenset({"approval", "nodes", "task"})
+LISTS: Final = frozenset({"approval", "nodes", "notify", "task"})
 """Sections that are written in double brackets, once for each entry."""
 
 _S = TypeVar("_S", bound=Section)

@@ -27,6 +27,7 @@ class ControllerConfig:
             journal.
         failure_domains: Nodes with the same domain fail together. Empty where that is not known.
         retention: How much of the journal is kept for people.
+        further_changes: What the file changes beside all this, in words; who read it takes care.
         backend: ``nccl`` if workers are GPUs, ``gloo`` if they are CPUs. It holds for all nodes.
     """
 
@@ -39,6 +40,7 @@ class ControllerConfig:
     backend: Backend = "gloo"
     accepted_keys: AcceptedKeys | None = None
     retention: Retention = field(default_factory=Retention)
+    further_changes: Sequence[str] = ()
 
     def wanted(self) -> WantedCluster:
         """Return nodes, tasks and policy as the core knows them."""

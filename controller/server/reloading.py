@@ -33,7 +33,7 @@ async def reload(
     except (SubmissionError, ImpossibleChangeError) as error:
         code = "invalid" if isinstance(error, SubmissionError) else "impossible"
         return Reply(request_id=request_id, is_ok=False, code=code, message=str(error))
-    lines = tuple(lines_of(found, present.state, present.policy))
+    lines = (*lines_of(found, present.state, present.policy), *config.further_changes)
     if command.is_dry_run:
         text = f"{len(lines)} changes" if lines else "nothing has changed"
         data = {"changes": list[object](lines)}

@@ -2,12 +2,14 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from controller.alerts.notifier import Notifier
+from controller.alerts.notify_tables import NotifyChannel
 from controller.api.server import ApiSocketError
 from controller.api.wire import SubmitTasks
 from controller.check.fleet_check import check_shared
@@ -125,6 +127,7 @@ class ClusterService:
                     group.create_task(self._say_when_ready()),
                     group.create_task(self._watch_for_the_end()),
                     group.create_task(self._say_what_is_not_shared()),
+                    group.create_task(self._tell_people()),
                 ]
                 await self._end.wait()
                 for service in services:
@@ -160,7 +163,8 @@ class ClusterService:
             raise SubmissionError(str(error)) from error
         if not is_dry_run:
             self._cluster = cluster
-        return self._config_of(cluster, versions)
+        found = tuple(_channel_changes(before.channels, cluster.channels))
+        return replace(self._config_of(cluster, versions), further_changes=found)
 
     def _read_tasks(self, submitted: SubmitTasks) -> list[TaskSpec]:
         path = Path(submitted.folder) / submitted.name
@@ -185,6 +189,19 @@ class ClusterService:
             for finding in await check_shared(self._cluster, names, logins):
                 if finding.level == "warning":  # a node that does not answer has its own event
                     self._server.note(_SOURCE, finding.line, "warning")
+
+    async def _tell_people(self) -> None:
+        await self._server.is_ready.wait()
+        notifier = Notifier(
+            self._cluster.path,
+            self._cluster.run_dir,
+            self._server.view,
+            lambda: self._cluster.channels,
+            lambda text, is_warning: self._server.note(
+                "notify", text, "warning" if is_warning else "info"
+            ),
+        )
+        await notifier.run()
 
     async def _watch_for_the_end(self) -> None:
         while not (self._is_until_done and self._is_done()):
@@ -266,6 +283,17 @@ def _why_not_live(before: Cluster, after: Cluster) -> str:
     return (
         f"{', '.join(changed)} can't change while a controller runs: end it with unicron down first"
     )
+
+
+def _channel_changes(
+    before: tuple[NotifyChannel, ...], after: tuple[NotifyChannel, ...]
+) -> Iterator[str]:
+    """Yield what becomes of the channels; not where they lead, which may be a secret."""
+    known, wanted = ({each.name: each for each in some} for some in (before, after))
+    for name in sorted(known.keys() | wanted.keys()):
+        if known.get(name) != wanted.get(name):
+            what = "changed" if name in known.keys() & wanted.keys() else "added"
+            yield f"channel {name}: {what if name in wanted else 'removed'}"
 
 
 def _make_private(directory: Path) -> None:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from controller.core.rules.actions import first_action
-from controller.core.rules.approval import ApprovalRule
 from controller.core.rules.policy import Policy
 from profiles.faults.status import Severity, Status
 from profiles.faults.status_table import default_statuses
@@ -62,7 +61,10 @@ def rules(policy: Policy, table: Mapping[str, Status] | None = None) -> list[str
             f" One that nobody has decided on is applied after {policy.auto_after_s:g} s; `unicron defer` gives"
             " more time."
         )
-    approvals = [_approval(number, rule) for number, rule in enumerate(policy.approvals, start=1)]
+    approvals = [
+        f"Approval {number}: {rule.in_words}."
+        for number, rule in enumerate(policy.approvals, start=1)
+    ]
     repeats = _repeats(policy, (table or default_statuses()).values())
     return [
         *approvals,
@@ -72,23 +74,6 @@ def rules(policy: Policy, table: Mapping[str, Status] | None = None) -> list[str
         *_task_rules(policy),
         *_node_rules(policy),
     ]
-
-
-def _approval(number: int, rule: ApprovalRule) -> str:
-    when = [
-        f"of {' or '.join(rule.severity)}" if rule.severity else "",
-        f"that interrupt {' or '.join(rule.tasks)}" if rule.tasks else "",
-        f"that interrupt over {rule.moves_over:.0%} of the workers" if rule.moves_over else "",
-        f"within {rule.hours} UTC" if rule.hours else "",
-    ]
-    plans = " ".join(["plans", *filter(None, when)])
-    then = {
-        "auto": "are applied without approval",
-        "ask": "wait for an operator's approval",
-        "never": "are rejected, and their incidents wait for an operator",
-    }[rule.then]
-    after = f", {rule.auto_after_s:g} s at most" if rule.auto_after_s else ""
-    return f"Approval {number}: {plans} {then}{after}."
 
 
 def _storm_rules(policy: Policy) -> list[str]:

@@ -2,8 +2,8 @@
 
 The demo's tasks train on four local nodes under ``unicron run``. Ranks are killed and stopped,
 agents are killed, and with ``--kill-every`` the controller is killed with SIGKILL, each at instants
-drawn from a seed. The journal's segments are short, so that snapshots are made and taken over. At
-the end:
+drawn from a seed. If a worker is hit twice before an iteration, its node is isolated; an operator
+returns it. The journal's segments are short, so that snapshots are made and taken over. At the end:
 
 - every iteration was committed once, and losses are those of the same iterations without a fault,
   for as long as training does not magnify rounding (docs/measurements.md);
@@ -43,7 +43,7 @@ restarts = 100000
 gpu_faults = 100000
 max_recoveries = 1000
 """
-"""No node is isolated: the tasks keep their layouts, and so their losses."""
+"""No node is isolated for the number of its faults."""
 _SHORT_SEGMENTS = """
 import sys
 from controller.store import journal
@@ -151,6 +151,7 @@ class Soak:
                     self._verify()
         with _controller(self.path):
             newest = self._iterations()
+            self._return_isolated()
             try:
                 wait_until(lambda: self._have_gone_on(newest), limit_s=120)
             except AssertionError:
@@ -185,6 +186,16 @@ class Soak:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     self.samples.add(controller, self.path, self.directory)
             self._break_something()
+            self._return_isolated()
+
+    def _return_isolated(self) -> None:
+        """Return isolated nodes to service, as an operator does after a look at them."""
+        view = view_of(self.path)
+        for node in view.nodes if view else ():
+            if node.isolated:
+                command = unicron("uncordon", node.node, "--cluster", str(self.path))
+                done = subprocess.run(command, check=False, capture_output=True, text=True)
+                self.faults["isolated node returned"] += done.returncode == 0
 
     def _break_something(self) -> None:
         view, kind = view_of(self.path), self.draw.choice(_FAULTS)

@@ -1,4 +1,4 @@
-"""A working day: tasks and nodes come and go by commands, and no iteration is lost."""
+"""A working day and a night: tasks and nodes come and go, and no iteration is lost."""
 
 import json
 import signal
@@ -20,8 +20,21 @@ from tests.fakes.cluster_runs import (
 )
 from tests.fakes.playgrounds import Playground, playground, unicron
 from tests.fakes.polling import wait_until
+from tests.fakes.webhooks import Webhook, webhook
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(240)]
+
+_POLICY_OF_THE_NIGHT = """
+[[approval]]
+then = "ask"
+auto_after_s = 4
+severity = ["SEV1"]
+"""
+_ON_CALL = """
+[[notify]]
+name = "on-call"
+url = "{url}"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +80,21 @@ def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
     with controller_of(path, "--auto-heal") as command:
         _morning(shell, whole, tmp_path / "more.toml")
         command.end(signal.SIGKILL)
-    with controller_of(path, "--auto-heal"):
+    with webhook() as hook, controller_of(path, "--auto-heal"):
         _afternoon(shell)
         assert view_of(path).incidents == []
+        path.write_text(whole + _POLICY_OF_THE_NIGHT + _ON_CALL.format(url=hook.url))
+        _night(shell, nodes, hook, tmp_path / "late.toml")
         audit = [json.loads(line) for line in shell.do("audit", "--json").splitlines()]
     assert [(row["verb"], row["subject"], row["code"]) for row in audit] == [
         ("submit", "gpt-b", "ok"), ("reload", "", "ok"), ("drain", "n1", "ok"),
         ("repair", "n1", "ok"), ("stop", "none", "unknown"), ("repair --done", "n1", "ok"),
         ("weight", "gpt-b", "ok"), ("stop", "gpt-a", "ok"), ("start", "gpt-a", "ok"),
-        ("finish", "gpt-b", "ok"), ("archive", "gpt-b", "ok"),
+        ("finish", "gpt-b", "ok"), ("archive", "gpt-b", "ok"), ("reload", "", "ok"),
+        ("limits", "gpt-a", "ok"), ("submit", "gpt-c", "ok"),
     ]  # fmt: skip
     history = path.parent / "run" / HISTORY_NAME
-    for name in ("gpt-a", "gpt-b"):
+    for name in ("gpt-a", "gpt-b", "gpt-c"):
         rows = list(read_rows(history, "iterations", name=name, limit=10**6))
         assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1)), name
         assert not any(row["is_rerun"] for row in rows)
@@ -119,3 +135,32 @@ def _afternoon(shell: Shell) -> None:
     shell.task_is("gpt-b", "finished")
     shell.do("archive", "gpt-b")
     assert set(shell.tasks()) == {"gpt-a"}
+
+
+def _night(shell: Shell, nodes: Playground, hook: Webhook, late: Path) -> None:
+    """A node is lost while people sleep. They are told, and nobody has to get up."""
+    told = shell.do("reload")
+    assert told.splitlines()[:2] == [
+        "policy approvals: plans of SEV1 wait for an operator's approval, 4 s at most",
+        "channel on-call: added",
+    ]
+    shell.do("limits", "gpt-a", "--min", "4", "--keeps-running", "yes")
+    lost = next(node.node for node in view_of(shell.path).nodes if node.workers[0].task)
+    nodes.lose(lost)
+    wait_until(lambda: "is applied at" in hook.text, limit_s=60)
+    assert f"node {lost}" in hook.text
+    assert "unicron reject P-" in hook.text
+    (incident,) = wait_until(lambda: view_of(shell.path).incidents, limit_s=5)
+    wait_until(lambda: view_of(shell.path).incidents[0].state == "resolved", limit_s=60)
+    plan = view_of(shell.path).plans[-1]
+    assert (plan.trigger, plan.approved_by) == (incident.id, "policy auto_after_s")
+    assert plan.decided_at - plan.created_at >= 4
+    text = demo_tasks(8, "gpt-b", floor_s=0.1).replace('"gpt-b"', '"gpt-c"')
+    late.write_text(text.replace("min_workers = 2", "min_workers = 4"))
+    shell.do("submit", str(late))
+    assert shell.tasks()["gpt-c"].note == (
+        "queued: it needs 4 workers and 2 are free; 2 more make room, of further nodes or of gpt-a (4)"
+    )
+    nodes.restore()
+    shell.task_is("gpt-c", "finished")
+    wait_until(lambda: f"{incident.id} SEV1" in hook.text and "is over" in hook.text, limit_s=10)

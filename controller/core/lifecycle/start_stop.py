@@ -60,6 +60,8 @@ def stop(turn: Turn, task: TaskState, *, is_graceful: bool, intent: Intent, note
         stopping.restart_clock(turn.at)
     elif task.lifecycle.phase is not TaskPhase.STOPPING:
         task.lifecycle.rest(task.stopping.intent)
+        if task.lifecycle.phase is TaskPhase.STOPPED:
+            task.lifecycle.explain(note)
         return
     elif is_graceful or not stopping.is_graceful:
         return
@@ -103,8 +105,7 @@ def finish_stop(turn: Turn, task: TaskState) -> None:
         return
     turn.emit(DropRendezvous(turn.cause, task.spec.task, task.generation))
     task.stopping.end(turn.at)
-    task.lifecycle.end_stopping()
-    task.lifecycle.rest(task.stopping.intent)
+    task.lifecycle.end_stopping(task.stopping.intent)
 
 
 def lose_rank(turn: Turn, task: TaskState, global_rank: int) -> None:

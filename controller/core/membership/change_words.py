@@ -57,7 +57,10 @@ def lines_of(
 def _policy(before: Policy, after: Policy) -> Iterator[str]:
     for each in fields(Policy):
         old, new = getattr(before, each.name), getattr(after, each.name)
-        if old != new:
+        if each.name == "approvals" and old != new:
+            rules = "; ".join(rule.in_words for rule in after.approvals)
+            yield f"policy approvals: {rules or 'none any more'}"
+        elif old != new:
             yield f"policy {each.name}: {_value(old)} -> {_value(new)}"
 
 

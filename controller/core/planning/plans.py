@@ -20,6 +20,7 @@ from controller.core.planning.problem import (
     planned_tasks,
     size_before,
 )
+from controller.core.planning.queued_tasks import explain_queued, why_queued
 from controller.core.planning.storm_guard import note_applied, stop_in_storm
 from controller.core.recovery.generations import keeps_state
 from controller.core.rules.approval import Approval, PlanTraits, rule_for
@@ -68,6 +69,7 @@ def propose(
     tasks = planned_tasks(turn, includes_held=includes_held, tries=tries)
     available = Available(turn, tasks)
     decision, targets = divide(turn, tasks, available)
+    explain_queued(turn, decision)
     asked = {each.name: each for each in decision.problem.tasks}
     changes = {
         task.spec.task: _change(task, asked[task.spec.task], decision, targets) for task in tasks
@@ -204,7 +206,7 @@ def approve(turn: Turn, plan: Plan, actor: str) -> None:
         if incident.name in plan.incidents and is_waiting:
             incident.act(turn.at)
     for change in plan.changes.values():
-        _redirect(turn, turn.state.tasks[change.task], change, plan.name)
+        _redirect(turn, turn.state.tasks[change.task], change, plan)
 
 
 def reject(turn: Turn, plan: Plan, actor: str, reason: str) -> None:
@@ -332,7 +334,7 @@ def _steps_of(task: TaskState, change: TaskChange) -> list[str]:
     return [f"{name}: {park}", f"{name}: continue {where} with {layout}, state from {source}"]
 
 
-def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> None:
+def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: Plan) -> None:
     """Set a task on its way to where the plan wants it."""
     if not change.moves or not task.is_wanted:
         return
@@ -345,7 +347,11 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: str) -> Non
     # A task that already saves its checkpoint for an earlier plan must not lose it for this one.
     is_saving = task.lifecycle.phase is TaskPhase.STOPPING and task.stopping.is_graceful
     is_healthy = is_saving or task.lifecycle.phase is TaskPhase.RUNNING
-    stop(turn, task, is_graceful=is_healthy, intent=intent, note=f"moves by {plan}")
+    note = f"moves by {plan.name}"
+    if change.target is None:
+        sizes = {each.task: each.workers_after for each in plan.changes.values()}
+        note = why_queued(task, sizes, plan.problem.num_workers)
+    stop(turn, task, is_graceful=is_healthy, intent=intent, note=note)
 
 
 def _has_arrived(task: TaskState, change: TaskChange) -> bool:

@@ -110,7 +110,8 @@ def is_without_hope(turn: Turn, task: TaskState) -> bool:
     if not any(rank.can_go_on for rank in task.ranks.values()):
         return not _has_rank_out_of_sight(turn, task)
     if task.assignment.target is None:
-        return turn.heals  # an operator may still decide otherwise
+        # An operator, or a countdown, may still decide otherwise.
+        return turn.heals and turn.state.plans.pending() is None
     if not task.lifecycle.parking.is_impatient:
         return False
     return any(

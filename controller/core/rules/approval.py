@@ -10,6 +10,11 @@ from typing import Final, Literal
 
 Approval = Literal["auto", "ask", "never"]
 _MINUTES_PER_DAY: Final = 24 * 60
+_OUTCOMES: Final[dict[Approval, str]] = {
+    "auto": "are applied without approval",
+    "ask": "wait for an operator's approval",
+    "never": "are rejected, and their incidents wait for an operator",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,19 @@ class ApprovalRule:
     tasks: tuple[str, ...] = ()
     moves_over: float = 0.0
     hours: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """The rule as a sentence without its full stop."""
+        when = [
+            f"of {' or '.join(self.severity)}" if self.severity else "",
+            f"that interrupt {' or '.join(self.tasks)}" if self.tasks else "",
+            f"that interrupt over {self.moves_over:.0%} of the workers" if self.moves_over else "",
+            f"within {self.hours} UTC" if self.hours else "",
+        ]
+        plans = " ".join(["plans", *filter(None, when)])
+        after = f", {self.auto_after_s:g} s at most" if self.auto_after_s else ""
+        return f"{plans} {_OUTCOMES[self.then]}{after}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,9 +150,13 @@ class Lifecycle:
         """The ranks have done all iterations, and are gone."""
         self._change(TaskPhase.FINISHED)
 
-    def end_stopping(self) -> None:
-        """No rank of a stopping task is left."""
+    def end_stopping(self, intent: Intent) -> None:
+        """No rank of a stopping task is left. A stopped task keeps the reason for it."""
+        why = self.note
         self._change(TaskPhase.WAITING)
+        self.rest(intent)
+        if self.phase is TaskPhase.STOPPED:
+            self.note = why
 
     def rest(self, intent: Intent) -> None:
         """Put a task without ranks where its intent says."""

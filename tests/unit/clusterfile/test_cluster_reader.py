@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.alerts.notify_tables import NotifyChannel
 from controller.clusterfile.cluster_reader import Cluster, load_cluster
 from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.core.rules.policy import Policy
@@ -299,6 +300,26 @@ BROKEN = {
         "[policy]", "[[approval]]\nthen = 'auto'\nauto_after_s = 5\n[policy]",
         [f"{C}21: approval 1: auto_after_s: belongs to then = \"ask\""],
     ),
+    "a channel that leads nowhere": (
+        "[policy]", '[[notify]]\nname = "mail"\n[policy]',
+        [f"{C}19: notify 1: url: write it, or url_file for a file that has it; one of the two"],
+    ),
+    "a channel that leads to two places": (
+        "[policy]", '[[notify]]\nname = "mail"\nurl = "json://x"\nurl_file = "x.url"\n[policy]',
+        [f"{C}21: notify 1: url: write it, or url_file for a file that has it; one of the two"],
+    ),
+    "a channel with wrong values, whose secret is not repeated": (
+        "[policy]", '[[notify]]\nname = "m"\nurl = "s3cret"\nseverity = "page"\nmost_per_hour = 0\n[policy]',
+        [
+            f"{C}21: notify 1: url: must be SCHEME://..., as https://appriseit.com says it for each service",
+            f"{C}22: notify 1: severity = 'page': must be 'info', 'warning' or 'critical'",
+            f"{C}23: notify 1: most_per_hour = 0: must be greater than or equal to 1",
+        ],
+    ),
+    "two channels of one name": (
+        "[policy]", '[[notify]]\nname = "m"\nurl = "json://x"\n[[notify]]\nname = "m"\nurl = "json://y"\n[policy]',
+        [f"{C}23: notify.name: m is there already; choose another"],
+    ),
     "a share above one": (
         "restarts = 5", "storm_lost_share = 30", [f"{C}20: policy.storm_lost_share: 30 must be a share, at most 1"],
     ),
@@ -362,6 +383,16 @@ def test_tasks_that_do_not_fit_the_nodes_are_refused(folder: Path) -> None:
             " workers of a task"
         )
     ]
+
+
+def test_channels_say_who_is_notified_of_what(folder: Path) -> None:
+    text = (
+        '[[notify]]\nname = "a"\nurl = "json://x/y"\nseverity = "critical"\ntasks = ["gpt"]\n'
+        '[[notify]]\nname = "b"\nurl_file = "secret/b.url"\nmost_per_hour = 3\n[policy]'
+    )
+    one, two = loaded(folder, GOOD.replace("[policy]", text)).channels
+    assert one == NotifyChannel("a", "critical", ("gpt",), 20, "json://x/y")
+    assert two == NotifyChannel("b", "warning", (), 3, "", folder / "secret" / "b.url")
 
 
 def test_all_mistakes_are_listed_in_the_order_of_the_files(folder: Path) -> None:

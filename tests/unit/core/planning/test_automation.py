@@ -13,12 +13,13 @@ from controller.core.events import (
     PlanRejected,
     PlanRequested,
     PolicyChanged,
+    TaskLimited,
     TimerFired,
 )
 from controller.core.instructions import AnswerRequest
 from controller.core.rules.approval import ApprovalRule, PlanTraits, rule_for
 from controller.core.rules.policy import Policy
-from controller.core.state.phases import IncidentState, PlanState
+from controller.core.state.phases import IncidentState, PlanState, TaskPhase
 from controller.core.state.plan import Plan
 from controller.core.timers import PlanDue
 from nodeagent.protocol.ids import NodeId
@@ -316,3 +317,19 @@ def test_hours_are_those_of_the_wall_clock() -> None:
         world.run_until(lambda each=world: each.machine.state.plans.all)  # type: ignore[misc]
         world.run(world.now + 20.0)
         assert (pending(world) is not None) == is_asked
+
+
+def test_survivors_keep_their_state_while_a_rule_asks_though_policy_heals() -> None:
+    asks = ApprovalRule("ask", auto_after_s=60.0, severity=("SEV1",))
+    world = new_world(Policy(is_auto_heal=True, approvals=(asks,)))
+    for task in world.machine.state.tasks.values():
+        # Fewer workers are not enough to train with meanwhile.
+        world.post(TaskLimited("r", "ann", task.spec.task, min_workers=4))
+    world.lose_node("n1")
+    plan = world.run_until(lambda: pending(world))
+    assert plan is not None
+    world.run(world.now + 30.0)
+    (task,) = (each for each in world.machine.state.tasks.values() if not each.is_active)
+    assert task.lifecycle.phase is TaskPhase.PARKING
+    world.run_until(lambda: all_run(world))
+    assert task.progress.num_rerun_iterations == 0
