@@ -5,6 +5,7 @@ The keys of ``[[task]]`` are those of ``profiles.task_profiles.TaskProfile``, an
 """
 
 import re
+from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -17,6 +18,8 @@ _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
 _UNIT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@-]{0,200}\.service")
 _HOST_KEY: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ AAAA[A-Za-z0-9+/=]*(?: .*)?")
+_PORT: Final = re.compile(r"([A-Za-z0-9.]+|\[[0-9a-f:]+\]):(\d{1,5})")
+_LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
 
 
@@ -62,6 +65,24 @@ def _is_unit(name: str) -> str:
     if not _UNIT.fullmatch(name):
         raise ValueError("must be the name of a systemd service, such as unicron-agent.service")
     return name
+
+
+def _is_local(place: str) -> str:
+    found = _PORT.fullmatch(place)
+    if "/" in place or place.endswith(".sock"):
+        return _is_word(place)
+    if found is None or found[1] not in _LOCAL or not 0 < int(found[2]) < 65536:
+        raise ValueError(
+            "must be a port of this machine, such as 127.0.0.1:9464 or [::1]:9464, or the path of a socket,"
+            " such as metrics.sock"
+        )
+    return place
+
+
+def metrics_address(place: str, run_dir: Path) -> tuple[str, int] | Path:
+    """Return where a value of ``metrics`` has the metrics served."""
+    found = _PORT.fullmatch(place)
+    return (found[1].strip("[]"), int(found[2])) if found else run_dir / place
 
 
 def _are_labels(labels: dict[str, str]) -> dict[str, str]:
@@ -111,6 +132,8 @@ class ClusterSection(Section):
         keep_days: How long the past of a run is kept beside what a controller needs: the closed
             segments of its journal, and its history. Default: 30.
         keep_mb: How large each of the two may be, in MB. Default: 500.
+        metrics: Where Prometheus gets metrics: ``127.0.0.1:9464``, or the path of a unix socket,
+            relative to ``run_dir``. Default: nowhere.
     """
 
     name: Annotated[str, AfterValidator(_is_cluster_name)]
@@ -120,6 +143,7 @@ class ClusterSection(Section):
     seed: int = 1
     keep_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
     keep_mb: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 500.0
+    metrics: Annotated[str, AfterValidator(_is_local)] | None = None
 
 
 class SshSection(Section):

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from controller.alerts.notify_tables import NotifyChannel, read_channel
-from controller.clusterfile.cluster_keys import ClusterSection, Section, SshSection
+from controller.clusterfile.cluster_keys import (
+    ClusterSection,
+    Section,
+    SshSection,
+    metrics_address,
+)
 from controller.clusterfile.file_mistakes import ClusterFileError, FileMistake, Mistakes
 from controller.clusterfile.node_collection import NodeCollection
 from controller.clusterfile.node_groups import ListedNode
@@ -54,6 +59,7 @@ class Cluster:
         keep_days: How long the past of a run is kept.
         keep_mb: How large it may be, in MB.
         channels: Over which people are notified.
+        metrics: Where metrics are served: an address and a port, or a socket; None: nowhere.
     """
 
     name: str
@@ -68,6 +74,7 @@ class Cluster:
     keep_days: float = 30.0
     keep_mb: float = 500.0
     channels: tuple[NotifyChannel, ...] = ()
+    metrics: tuple[str, int] | Path | None = None
 
     @property
     def socket(self) -> Path:
@@ -151,6 +158,7 @@ class _Reader:
             keep_days=section.keep_days,
             keep_mb=section.keep_mb,
             channels=channels,
+            metrics=metrics_address(section.metrics, run_dir) if section.metrics else None,
         )
         if misfit := why_unfit(cluster):
             self._add(main, (), misfit)

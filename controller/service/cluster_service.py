@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ from controller.error_groups import leaf_errors
 from controller.fleet.agent_end import end_agents
 from controller.fleet.host_keys import AcceptedKeys
 from controller.fleet.node_connection import SshLogins
+from controller.metrics.metrics_server import MetricsSource, address_text, serve_metrics
+from controller.metrics.run_counters import RunCounters
 from controller.server.cluster_config import (
     cluster_config,
     keep_workdirs,
@@ -90,6 +93,7 @@ class ClusterService:
             cluster.run_dir / KNOWN_HOSTS_NAME, accepts_new, self._announce_key
         )
         self._progress = ProgressBars(totals, self._stamp, _ITERATION_PAUSE_S)
+        self._counters = RunCounters()
         self._server = ControllerServer(
             cluster.name,
             self._config_of(cluster, {} if is_to_end else keep_workdirs(cluster)),
@@ -101,7 +105,7 @@ class ClusterService:
             ),
             self._clock,
             ServerHooks(
-                observers=[self._progress],
+                observers=[self._progress, self._counters],
                 read_tasks=self._read_tasks,
                 read_config=self._read_config,
                 may_shut_down=True,
@@ -127,7 +131,8 @@ class ClusterService:
                     group.create_task(self._say_when_ready()),
                     group.create_task(self._watch_for_the_end()),
                     group.create_task(self._say_what_is_not_shared()),
-                    group.create_task(self._tell_people()),
+                    group.create_task(self._notify_people()),
+                    group.create_task(self._serve_metrics()),
                 ]
                 await self._end.wait()
                 for service in services:
@@ -163,7 +168,10 @@ class ClusterService:
             raise SubmissionError(str(error)) from error
         if not is_dry_run:
             self._cluster = cluster
-        found = tuple(_channel_changes(before.channels, cluster.channels))
+        found = [*_channel_changes(before.channels, cluster.channels)]
+        if before.metrics != cluster.metrics:
+            where = f"at {address_text(cluster.metrics)}" if cluster.metrics else "nowhere"
+            found.append(f"metrics are served {where}")
         return replace(self._config_of(cluster, versions), further_changes=found)
 
     def _read_tasks(self, submitted: SubmitTasks) -> list[TaskSpec]:
@@ -190,18 +198,28 @@ class ClusterService:
                 if finding.level == "warning":  # a node that does not answer has its own event
                     self._server.note(_SOURCE, finding.line, "warning")
 
-    async def _tell_people(self) -> None:
+    async def _notify_people(self) -> None:
         await self._server.is_ready.wait()
         notifier = Notifier(
             self._cluster.path,
             self._cluster.run_dir,
             self._server.view,
             lambda: self._cluster.channels,
-            lambda text, is_warning: self._server.note(
-                "notify", text, "warning" if is_warning else "info"
-            ),
+            partial(self._note, "notify"),
         )
         await notifier.run()
+
+    async def _serve_metrics(self) -> None:
+        await self._server.is_ready.wait()
+        await serve_metrics(
+            MetricsSource(self._counters),
+            lambda: self._cluster.metrics,
+            self._server.view,
+            partial(self._note, "metrics"),
+        )
+
+    def _note(self, source: str, text: str, is_warning: bool) -> None:
+        self._server.note(source, text, "warning" if is_warning else "info")
 
     async def _watch_for_the_end(self) -> None:
         while not (self._is_until_done and self._is_done()):

@@ -20,6 +20,7 @@ from tests.fakes.cluster_runs import (
 )
 from tests.fakes.playgrounds import Playground, playground, unicron
 from tests.fakes.polling import wait_until
+from tests.fakes.prometheus import Prometheus, free_port, prometheus
 from tests.fakes.webhooks import Webhook, webhook
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(240)]
@@ -80,11 +81,18 @@ def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
     with controller_of(path, "--auto-heal") as command:
         _morning(shell, whole, tmp_path / "more.toml")
         command.end(signal.SIGKILL)
-    with webhook() as hook, controller_of(path, "--auto-heal"):
+    port = free_port()
+    with (
+        webhook() as hook,
+        prometheus(tmp_path, f"127.0.0.1:{port}") as scraping,
+        controller_of(path, "--auto-heal"),
+    ):
         _afternoon(shell)
         assert view_of(path).incidents == []
-        path.write_text(whole + _POLICY_OF_THE_NIGHT + _ON_CALL.format(url=hook.url))
+        served = whole.replace("[cluster]", f'[cluster]\nmetrics = "127.0.0.1:{port}"')
+        path.write_text(served + _POLICY_OF_THE_NIGHT + _ON_CALL.format(url=hook.url))
         _night(shell, nodes, hook, tmp_path / "late.toml")
+        _graphs(shell, scraping)
         audit = [json.loads(line) for line in shell.do("audit", "--json").splitlines()]
     assert [(row["verb"], row["subject"], row["code"]) for row in audit] == [
         ("submit", "gpt-b", "ok"), ("reload", "", "ok"), ("drain", "n1", "ok"),
@@ -140,9 +148,10 @@ def _afternoon(shell: Shell) -> None:
 def _night(shell: Shell, nodes: Playground, hook: Webhook, late: Path) -> None:
     """A node is lost while people sleep. They are told, and nobody has to get up."""
     told = shell.do("reload")
-    assert told.splitlines()[:2] == [
+    assert told.splitlines()[:3] == [
         "policy approvals: plans of SEV1 wait for an operator's approval, 4 s at most",
         "channel on-call: added",
+        next(line for line in told.splitlines() if line.startswith("metrics are served at")),
     ]
     shell.do("limits", "gpt-a", "--min", "4", "--keeps-running", "yes")
     lost = next(node.node for node in view_of(shell.path).nodes if node.workers[0].task)
@@ -164,3 +173,16 @@ def _night(shell: Shell, nodes: Playground, hook: Webhook, late: Path) -> None:
     nodes.restore()
     shell.task_is("gpt-c", "finished")
     wait_until(lambda: f"{incident.id} SEV1" in hook.text and "is over" in hook.text, limit_s=10)
+
+
+def _graphs(shell: Shell, scraping: Prometheus) -> None:
+    """What Prometheus has of the night."""
+    assert scraping.wait_for("unicron_build_info")
+    iteration = scraping.ask("unicron_task_iteration")["task=gpt-a"]
+    assert 0 < iteration <= shell.tasks()["gpt-a"].iteration
+    lost = scraping.ask("unicron_incidents_total")
+    assert lost == {"severity=SEV1, status=lost_connection, task=gpt-a": 1}
+    buckets = scraping.ask("unicron_lost_gpu_seconds_total")
+    # It waited for the countdown on four workers.
+    assert buckets["bucket=waiting_for_person, task=gpt-a"] > 4
+    assert 0 < scraping.ask("unicron_task_ettr_ratio")["task=gpt-a"] < 1
