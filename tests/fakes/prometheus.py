@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes one address, and promtool: ``.ci/install-prometheus`` gets them."""
+"""A real Prometheus scraping one address, and promtool: ``.ci/install-prometheus`` has them."""
 
 import json
 import shutil
