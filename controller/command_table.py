@@ -116,6 +116,12 @@ def _simulate() -> CommandParts:
     )
 
 
+def _service() -> CommandParts:
+    from controller.service import service_cli
+
+    return CommandParts(service_cli.add_arguments, service_cli.run)
+
+
 def _status() -> CommandParts:
     from controller.operate import status_cli
 
@@ -241,6 +247,13 @@ COMMANDS: Final = (
         "Run the controller of a cluster: it starts the agents on the nodes over SSH, trains the tasks, and"
         " recovers them from faults. If an earlier controller of this cluster has ended, it takes over.",
         _run,
+    ),
+    CommandEntry(
+        "service",
+        "run the controller of a cluster file as a systemd service",
+        "Have systemd run the controller of a cluster file, and restart it after a crash: install that, end it, or"
+        " show its state.",
+        _service,
     ),
     CommandEntry(
         "down",

@@ -40,6 +40,7 @@ from controller.service.progress_bars import ProgressBars
 from controller.store.journal import JournalError
 from controller.store.run_file import JOURNAL_NAME, set_run_aside
 from controller.workdirs.workdir_version import WorkdirError
+from nodeagent.process_tools.service_manager import ServiceManager
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _SOURCE: Final = "unicron"
@@ -85,6 +86,7 @@ class ClusterService:
         self._is_until_done = is_until_done
         self._clock = SystemClock()
         self._end = asyncio.Event()
+        self._manager = ServiceManager()
         self._end_reason = ""
         _make_private(cluster.run_dir)
         self._is_first = not (cluster.run_dir / JOURNAL_NAME).exists()
@@ -133,6 +135,7 @@ class ClusterService:
                     group.create_task(self._say_what_is_not_shared()),
                     group.create_task(self._notify_people()),
                     group.create_task(self._serve_metrics()),
+                    group.create_task(self._report_to_manager()),
                 ]
                 await self._end.wait()
                 for service in services:
@@ -140,6 +143,7 @@ class ClusterService:
         except* (ApiSocketError, JournalError, OSError) as errors:
             raise leaf_errors(errors)[0] from None
         finally:
+            self._manager.stopping()
             self._progress.close()
         self._say_what_stays()
 
@@ -197,6 +201,15 @@ class ClusterService:
             for finding in await check_shared(self._cluster, names, logins):
                 if finding.level == "warning":  # a node that does not answer has its own event
                     self._server.note(_SOURCE, finding.line, "warning")
+
+    async def _report_to_manager(self) -> None:
+        """Report to systemd, where that runs this controller: ready, and then alive."""
+        await self._server.is_ready.wait()
+        self._manager.ready()
+        self._manager.status(f"cluster {self._cluster.name} from {self._cluster.path}")
+        while self._manager.alive_every_s is not None:
+            self._manager.alive()
+            await asyncio.sleep(self._manager.alive_every_s)
 
     async def _notify_people(self) -> None:
         await self._server.is_ready.wait()

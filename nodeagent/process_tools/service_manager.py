@@ -1,4 +1,4 @@
-"""Reports to the service manager that runs the agent, if one does: ready, alive.
+"""Reports to the service manager that runs an agent or a controller, if one does: ready, alive.
 
 This is the protocol of ``sd_notify(3)``: one datagram per message to the socket that the variable
 ``NOTIFY_SOCKET`` names. The variables are taken out of the environment: ranks must not answer.
@@ -14,16 +14,26 @@ class ServiceManager:
 
     def __init__(self) -> None:
         self._address = os.environ.pop("NOTIFY_SOCKET", "")
-        for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
-            os.environ.pop(name, None)
+        period_us = os.environ.pop("WATCHDOG_USEC", "")
+        os.environ.pop("WATCHDOG_PID", None)
+        self.alive_every_s = int(period_us) / 3e6 if period_us.isdecimal() else None
+        """How often to call ``alive``: a third of what the manager waits; None if it does not."""
 
     def ready(self) -> None:
-        """Say that the agent answers from now on."""
+        """Say that it answers from now on."""
         self._send(b"READY=1")
 
     def alive(self) -> None:
         """Say that the event loop runs. A manager with ``WatchdogSec`` waits for this."""
         self._send(b"WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """Say that it ends."""
+        self._send(b"STOPPING=1")
+
+    def status(self, text: str) -> None:
+        """Show one line of text in the manager's status."""
+        self._send(f"STATUS={text}".encode())
 
     def _send(self, text: bytes) -> None:
         if not self._address:
