@@ -18,6 +18,7 @@ from controller.api.views import (
     NodeView,
     PlanState,
     PlanView,
+    RehearsedCureView,
     TaskPhase,
     TaskView,
 )
@@ -116,7 +117,11 @@ def _waiting_plan(view: ClusterView, plan: PlanView) -> Alert:
 def _of_incidents(view: ClusterView) -> Iterator[Alert]:
     phases = {task.name: task.phase for task in view.tasks}
     for incident in view.incidents:
-        if incident.state is not IncidentState.DETECTED:
+        asked = incident.rehearsed
+        if incident.state is IncidentState.DETECTED and asked is not None:
+            if asked.approved_at is None:
+                yield _rehearsed_alert(view, incident, asked)
+        elif incident.state is not IncidentState.DETECTED:
             yield _incident_alert(view, incident, phases)
 
 
@@ -155,6 +160,22 @@ def _incident_alert(
         f"incident {incident.id}", severity, f"{what} {stand}", tuple(facts), commands, tasks,
         incident.detected_at, is_over,
     )  # fmt: skip
+
+
+def _rehearsed_alert(view: ClusterView, incident: IncidentView, asked: RehearsedCureView) -> Alert:
+    return Alert(
+        f"incident {incident.id}",
+        "critical",
+        f"{incident.id} waits for an approval: auto-heal would {asked.action} now",
+        (
+            ("what", harmless(asked.reason)),
+            ("since", utc_of(view, asked.at)),
+            ("needs", "your decision; its task waits with its state in memory"),
+        ),
+        (f"unicron explain {incident.id}", f"unicron approve {incident.id}"),
+        (incident.task,) if incident.task else (),
+        asked.at,
+    )
 
 
 def _place(incident: IncidentView) -> str:

@@ -17,6 +17,7 @@ from controller.api.views import (
     OrderView,
     PlanView,
     PreparedView,
+    RehearsedCureView,
     StepView,
     TaskChangeView,
     TaskView,
@@ -297,6 +298,9 @@ def incident_view(incident: Incident) -> IncidentView:
         saved_micro_batches=incident.recovery.saved_micro_batches,
         state_source=incident.recovery.state_source,
         resume=incident.recovery.resume,
+        rehearsed=(
+            RehearsedCureView.model_validate(incident.rehearsed) if incident.rehearsed else None
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from controller.api import wire
 from controller.core.events import (
     AutomationResumed,
+    CureApproved,
     DrillRequested,
     LossDecided,
     MeasurementCancelled,
@@ -25,6 +26,7 @@ from controller.core.events import (
 
 EVENT_BY_COMMAND: Final[Mapping[type[wire.ClientCommand], type[Request]]] = {
     wire.ApprovePlan: PlanApproved,
+    wire.ApproveCure: CureApproved,
     wire.RejectPlan: PlanRejected,
     wire.DeferPlan: PlanDeferred,
     wire.ResumeAutomation: AutomationResumed,

@@ -303,6 +303,17 @@ class TaskView(View):
     """Everything else is as the cluster file says."""
 
 
+class RehearsedCureView(View):
+    """What auto-heal would have done about a fault in a rehearsal."""
+
+    at: float
+    action: str
+    reason: str
+    approved_by: str = ""
+    """Empty while nobody has approved it."""
+    approved_at: float | None = None
+
+
 class IncidentView(View):
     """One fault, from its first evidence to its cure."""
 
@@ -341,6 +352,8 @@ class IncidentView(View):
     """Farthest source of any rank's state: own, peer, memory, disk or seed."""
     resume: str = ""
     """How training resumed, and the reason."""
+    rehearsed: RehearsedCureView | None = None
+    """None unless the controller rehearses."""
 
 
 class LogLevel(StrEnum):

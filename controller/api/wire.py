@@ -70,6 +70,18 @@ class ApprovePlan(ClientCommand):
     revision: int
 
 
+class ApproveCure(ClientCommand):
+    """Have the cure of an incident done that a rehearsal has shown.
+
+    Refusals: ``unknown``, ``nothing`` (it waits for none), ``decided``, ``superseded`` (it is
+    another one now), ``plan`` (the incident's plan is to be approved).
+    """
+
+    kind: Literal["approve_cure"] = "approve_cure"
+    incident: str
+    action: str
+
+
 class RejectPlan(ClientCommand):
     """Reject a plan. The tasks stay as they are. Refusals: as for ``ApprovePlan``."""
 
@@ -315,6 +327,7 @@ Question = AskWhatIf | DescribeCluster
 
 Command = Annotated[
     ApprovePlan
+    | ApproveCure
     | RejectPlan
     | DeferPlan
     | ResumeAutomation

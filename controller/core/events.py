@@ -302,6 +302,20 @@ class PlanApproved(OperatorRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class CureApproved(OperatorRequest):
+    """An operator has the cure done that a rehearsal has recorded for an incident.
+
+    Attributes:
+        action: What he has seen; another one is refused.
+    """
+
+    VERB = "approve"
+    ABOUT = "incident"
+    incident: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRejected(OperatorRequest):
     """An operator declined the plan as of ``revision``."""
 
@@ -501,6 +515,7 @@ Request = (
     | PlanDeferred
     | PlanRequested
     | AutomationResumed
+    | CureApproved
     | UncordonRequested
     | LossDecided
     | MeasurementRequested

@@ -17,6 +17,7 @@ from controller.core.events import (
     CommandFailed,
     ContactLost,
     ControllerStarted,
+    CureApproved,
     DrillRequested,
     Event,
     FileReloaded,
@@ -273,6 +274,7 @@ class Machine:
                 | PlanRejected()
                 | PlanDeferred()
                 | AutomationResumed()
+                | CureApproved()
                 | PlanRequested()
                 | UncordonRequested()
                 | LossDecided()

@@ -151,7 +151,10 @@ def rehearse(state: ClusterState, policy: Policy, at: float, supposition: Suppos
     """
     before = {name: _place_now(task) for name, task in state.tasks.items()}
     turn = Turn(
-        state, replace(policy, is_auto_heal=False, auto_after_s=0.0, approvals=()), cause=0, at=at
+        state,
+        replace(policy, is_auto_heal=False, is_rehearsal=False, auto_after_s=0.0, approvals=()),
+        cause=0,
+        at=at,
     )
     _suppose(turn, supposition)
     includes_held = supposition == Supposition()

@@ -70,7 +70,7 @@ class _Handler(WSGIRequestHandler):
 
     @override
     def log_message(self, format: str, *args: object) -> None:
-        _LOG.debug("request: %s", format % args)
+        _LOG.debug("request: text=%s", format % args)
 
 
 class _TcpServer(socketserver.ThreadingMixIn, WSGIServer):
@@ -86,7 +86,7 @@ class _TcpServer(socketserver.ThreadingMixIn, WSGIServer):
 
     @override
     def handle_error(self, request: object, client_address: object) -> None:
-        _LOG.debug("request failed", exc_info=True)
+        _LOG.debug("request failed: client=%s", client_address, exc_info=True)
 
 
 class _UnixServer(_TcpServer):

@@ -9,7 +9,14 @@ import sys
 from typing import Final
 
 from controller.api.views import PlanState, PlanView
-from controller.api.wire import ApprovePlan, DeferPlan, RejectPlan, RequestPlan, ResumeAutomation
+from controller.api.wire import (
+    ApproveCure,
+    ApprovePlan,
+    DeferPlan,
+    RejectPlan,
+    RequestPlan,
+    ResumeAutomation,
+)
 from controller.arguments import duration_s
 from controller.operate.asking import (
     EXIT_CODES,
@@ -31,7 +38,8 @@ from profiles.records import on_one_line
 _TEXTS: Final = {
     "approve": """\
 Apply a plan as of one revision. `unicron plans` lists what waits; `unicron explain P-3` says what it does, and why.
-Without a revision the plan is shown, and you are asked.""",
+Without a revision the plan is shown, and you are asked. In a rehearsal (`unicron run --rehearse`) an incident is
+approved: `unicron incidents --rehearsed` lists what waits.""",
     "reject": """\
 Decline a plan as of one revision. The tasks stay as they are, and its incidents wait for an operator.
 `unicron propose` asks for another plan.""",
@@ -44,12 +52,15 @@ that, and a plan that waits is applied as policy says.""",
 Ask for a plan for the present state, for instance after a rejection. Tasks that were held take part, too.""",
 }
 _EXAMPLES: Final = {
-    "approve": ("unicron approve P-3:2", "unicron approve P-3"),
+    "approve": ("unicron approve P-3:2", "unicron approve P-3", "unicron approve I-7"),
     "reject": ("unicron reject P-3:2 --reason 'n4 is back in ten minutes'",),
     "propose": ("unicron propose",),
     "defer": ("unicron defer P-3:2 --for 10m",),
     "resume": ("unicron resume",),
 }
+
+_INCIDENT: Final = "I-"
+"""How names of incidents begin."""
 
 _ABOUT_NO_PLAN: Final[dict[str, type[RequestPlan | ResumeAutomation]]] = {
     "propose": RequestPlan, "resume": ResumeAutomation
@@ -81,11 +92,29 @@ def run(arguments: argparse.Namespace) -> int:
         kind = _ABOUT_NO_PLAN[arguments.command]
         command = kind(request_id=request_id, actor=actor)
         return guarded(arguments, lambda: send(arguments, command))
+    if arguments.command == "approve" and arguments.plan.startswith(_INCIDENT):
+        return guarded(arguments, lambda: _approve_cure(arguments, arguments.plan))
     name, colon, revision = arguments.plan.partition(":")
     if not name or (colon and not (revision.isascii() and revision.isdecimal())):
         text = f"{arguments.plan}: write PLAN:REVISION, as `unicron plans` shows it"
         return refuse(f"unicron {arguments.command}", text)
     return guarded(arguments, lambda: _decide(arguments, name, int(revision) if colon else None))
+
+
+def _approve_cure(arguments: argparse.Namespace, name: str) -> int:
+    """Have the cure done that a rehearsal shows for an incident."""
+    view = newest_view(arguments.connect)
+    incident = next((each for each in view.incidents if each.id == name), None)
+    if incident is None:
+        raise RefusedError(f"there is no incident {name}", EXIT_UNKNOWN)
+    if incident.rehearsed is None:
+        raise RefusedError(f"{name} waits for no approval: no rehearsal has recorded it")
+    request_id, actor = who_asks()
+    action = incident.rehearsed.action
+    return send(
+        arguments,
+        ApproveCure(request_id=request_id, actor=actor, incident=name, action=action),
+    )
 
 
 def _decide(arguments: argparse.Namespace, name: str, revision: int | None) -> int:

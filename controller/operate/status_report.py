@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
+from controller.api.views import (
+    ClusterView,
+    IncidentView,
+    NodeView,
+    PlanView,
+    RehearsedCureView,
+    TaskView,
+)
 from controller.core.state.phases import IncidentState, NodeCondition, PlanState
 
 SETTINGS: Final = frozenset({"weight", "min_workers", "max_workers", "keeps_running"})
@@ -142,6 +149,16 @@ def incident_table(title: str, incidents: Iterable[IncidentView], now: float) ->
     )
 
 
+def rehearsal_table(incidents: Iterable[IncidentView], now: float) -> StatusTable:
+    """Return the table of rehearsed cures, beside the real outcome of each incident."""
+    return StatusTable(
+        "rehearsed",
+        ("incident", "place", "auto-heal would", "after", "because", "what happened", "after"),
+        [_rehearsal_row(each, each.rehearsed, now) for each in incidents if each.rehearsed],
+        frozenset({3, 6}),
+    )
+
+
 def plan_table(title: str, plans: Iterable[PlanView], now: float) -> StatusTable:
     """Return a table of plans."""
     return StatusTable(
@@ -247,17 +264,44 @@ def _plan(plan: PlanView) -> dict[str, Any]:
 
 
 def _incident_row(incident: IncidentView, now: float) -> tuple[str, ...]:
-    rank = f"rank {incident.rank} of {incident.task}" if incident.rank is not None else ""
-    place = ", ".join(part for part in (rank or incident.task, incident.node) if part)
     return (
         incident.id,
         incident.state.value,
         incident.severity,
         incident.status,
-        place,
+        _place(incident),
         incident.action,
         f"{now - incident.fault_at:.0f} s",
         incident.reason,
+    )
+
+
+def _place(incident: IncidentView) -> str:
+    rank = f"rank {incident.rank} of {incident.task}" if incident.rank is not None else ""
+    return ", ".join(part for part in (rank or incident.task, incident.node) if part)
+
+
+def _rehearsal_row(
+    incident: IncidentView, rehearsed: RehearsedCureView, now: float
+) -> tuple[str, ...]:
+    """Return the row of one incident. Its times count from the fault."""
+    since = min(incident.fault_at, incident.detected_at)
+    if incident.resolved_at is not None:
+        by = f"{incident.action}, approved by {rehearsed.approved_by}"
+        happened = by if rehearsed.approved_by else "it was over without an approval"
+        until = incident.resolved_at
+    elif rehearsed.approved_at is not None:
+        happened, until = f"approved by {rehearsed.approved_by}", rehearsed.approved_at
+    else:
+        happened, until = "it waits for an approval", now
+    return (
+        incident.id,
+        _place(incident),
+        rehearsed.action,
+        f"{rehearsed.at - since:.1f} s",
+        rehearsed.reason,
+        happened,
+        f"{until - since:.1f} s",
     )
 
 

@@ -16,6 +16,7 @@ from controller.operate.status_report import (
     node_table,
     open_incidents,
     plan_table,
+    rehearsal_table,
     task_names,
     task_table,
     waiting_plans,
@@ -32,7 +33,9 @@ _TEXTS: Final = {
 _EXAMPLES: Final = {
     "tasks": ("unicron tasks", "unicron tasks gpt-a --watch", "unicron tasks --json | jq '.[].iteration'"),
     "nodes": ("unicron nodes", "unicron nodes n3 --json"),
-    "incidents": ("unicron incidents", "unicron incidents --all --name n3"),
+    "incidents": (
+        "unicron incidents", "unicron incidents --all --name n3", "unicron incidents --rehearsed"
+    ),
     "plans": ("unicron plans", "unicron plans --all --json"),
 }  # fmt: skip
 
@@ -46,6 +49,12 @@ def add_arguments(kind: str, parser: argparse.ArgumentParser) -> None:
         complete_names(names, "task" if kind == "tasks" else "node")
     else:
         parser.add_argument("--all", action="store_true", help="also what is over")
+        if kind == "incidents":
+            parser.add_argument(
+                "--rehearsed",
+                action="store_true",
+                help="what auto-heal would have done in a rehearsal, beside what happened; --all is implied",
+            )
         name = parser.add_argument(
             "--name", metavar="NAME", help="only those that concern this task or node"
         )
@@ -88,10 +97,17 @@ def _incidents(arguments: argparse.Namespace) -> _Parts:
     def chosen(view: ClusterView) -> list[IncidentView]:
         _check_name(view, arguments.name)
         known = view.incidents if arguments.all else open_incidents(view)
+        if arguments.rehearsed:
+            known = [each for each in view.incidents if each.rehearsed is not None]
         return [
             each for each in known if arguments.name in {None, each.task, each.node, *each.nodes}
         ]
 
+    if arguments.rehearsed:
+        return (
+            lambda view: rehearsal_table(chosen(view), view.now),
+            lambda view: [each.model_dump(mode="json") for each in chosen(view)],
+        )
     title = "incidents" if arguments.all else "open incidents"
     return (
         lambda view: incident_table(title, chosen(view), view.now),

@@ -27,7 +27,7 @@ class ControllerConfig:
             journal.
         failure_domains: Nodes with the same domain fail together. Empty where that is not known.
         retention: How much of the journal is kept for people.
-        further_changes: What the file changes beside all this, in words; who read it takes care.
+        further_changes: Other changes of the file, in words. Its reader carries them out.
         backend: ``nccl`` if workers are GPUs, ``gloo`` if they are CPUs. It holds for all nodes.
     """
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -19,6 +19,7 @@ from controller.clusterfile.cluster_reader import KNOWN_HOSTS_NAME, Cluster, loa
 from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.core.events import NodeRemoved, TaskRemoved
 from controller.core.instructions import Level
+from controller.core.rules.policy import Policy
 from controller.core.specs import TaskSpec
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.error_groups import leaf_errors
@@ -57,7 +58,7 @@ class ClusterService:
         is_until_done: Whether to end when every task has finished.
         is_to_end: Whether to bring the cluster down, as soon as the controller runs.
         accepts_new: Whether to accept the host keys of nodes that no known_hosts file knows.
-        is_auto_heal: Whether plans are applied at once, whatever the file says.
+        overridden: Returns a file's policy with what options say instead.
 
     Attributes:
         is_down: Whether the cluster was brought down, on all nodes that are not lost.
@@ -77,10 +78,10 @@ class ClusterService:
         is_until_done: bool = False,
         is_to_end: bool = False,
         accepts_new: bool = False,
-        is_auto_heal: bool = False,
+        overridden: Callable[[Policy], Policy] = lambda policy: policy,
     ) -> None:
         self.is_down = False
-        self._is_auto_heal = is_auto_heal
+        self._overridden = overridden
         self._is_to_end = is_to_end
         self._cluster = cluster
         self._is_until_done = is_until_done
@@ -160,8 +161,7 @@ class ClusterService:
         before = self._cluster
         try:
             cluster = load_cluster(before.path)
-            if self._is_auto_heal:
-                cluster = replace(cluster, policy=replace(cluster.policy, is_auto_heal=True))
+            cluster = replace(cluster, policy=self._overridden(cluster.policy))
             if fixed := _why_not_live(before, cluster):
                 raise SubmissionError(f"{before.path}: {fixed}")
             if is_dry_run:

@@ -5,6 +5,7 @@ import asyncio
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from controller.check.host_check import check_without_nodes
 from controller.clusterfile.cluster_reader import Cluster, load_cluster
 from controller.clusterfile.file_mistakes import ClusterFileError
 from controller.core.membership.file_changes import ImpossibleChangeError
+from controller.core.rules.policy import Policy
 from controller.logs.log_options import (
     LogOptionError,
     add_logging_arguments,
@@ -36,6 +38,10 @@ _EPILOG: Final = """\
 The controller stays in the foreground. Ctrl-C or SIGTERM ends the controller and not the training: the
 ranks and agents stay on their nodes, and the next `unicron run` of this file takes over. So it does after
 a crash. A fault that happens meanwhile waits for it.
+
+With --rehearse nothing is done about a fault before somebody approves it. The task waits parked, with its state
+in memory; other tasks train on, and orders are carried out as usual. `unicron incidents --rehearsed` shows what
+auto-heal would have done and what happened; `unicron approve I-3` has it done.
 
 A changed file is compared with what the journal has. Nodes and tasks that were added, changed or removed are
 announced and taken in; a task whose program changed takes it at its next start with new processes.
@@ -61,10 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cluster", metavar="CLUSTER", type=file_path, help="the cluster file, such as cluster.toml"
     )
-    parser.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
         "--auto-heal",
         action="store_true",
         help="apply plans without an operator's approval, whatever the file says",
+    )
+    modes.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="record at each fault what auto-heal would do, and wait for an approval",
     )
     add_accept_new(parser)
     parser.add_argument(
@@ -96,8 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     except ValueError as error:
         return refuse("unicron run", str(error))
-    if arguments.auto_heal:
-        cluster = replace(cluster, policy=replace(cluster.policy, is_auto_heal=True))
+    cluster = replace(cluster, policy=_with_options(arguments, cluster.policy))
     if problem := _why_it_can_not_work(cluster, arguments):
         return refuse("unicron run", problem)
     if arguments.dry_run:
@@ -107,6 +118,15 @@ def run(arguments: argparse.Namespace) -> int:
         refuse("unicron run", problem)
         return 1
     return 0
+
+
+def _with_options(arguments: argparse.Namespace, policy: Policy) -> Policy:
+    """Return a file's policy with what options say instead."""
+    if arguments.rehearse:
+        return replace(policy, is_rehearsal=True)
+    if arguments.auto_heal:
+        return replace(policy, is_auto_heal=True, is_rehearsal=False)
+    return policy
 
 
 def _why_it_can_not_work(cluster: Cluster, arguments: argparse.Namespace) -> str:
@@ -133,7 +153,7 @@ def _serve(cluster: Cluster, arguments: argparse.Namespace) -> str:
                 arguments.event_log,
                 is_until_done=arguments.until_done,
                 accepts_new=arguments.accept_new,
-                is_auto_heal=arguments.auto_heal,
+                overridden=partial(_with_options, arguments),
             )
             asyncio.run(service.run())
     except STARTING_ERRORS as error:
@@ -206,6 +226,8 @@ def _print(cluster: Cluster, *, is_json: bool) -> None:
     heals = (
         "plans are applied at once" if cluster.policy.is_auto_heal else "plans wait for approval"
     )
+    if cluster.policy.is_rehearsal:
+        heals = "a rehearsal: each cure waits for approval"
     console.print(f"cluster {cluster.name}: {heals}; the controller's files: {cluster.run_dir}")
 
 

@@ -61,13 +61,18 @@ def rules(policy: Policy, table: Mapping[str, Status] | None = None) -> list[str
             f" One that nobody has decided on is applied after {policy.auto_after_s:g} s; `unicron defer` gives"
             " more time."
         )
+    if policy.is_rehearsal:
+        approval = (
+            "A rehearsal: each cure of a fault is recorded and waits for `unicron approve`, whatever else is"
+            " set. Orders of operators are carried out as usual."
+        )
     approvals = [
         f"Approval {number}: {rule.in_words}."
         for number, rule in enumerate(policy.approvals, start=1)
     ]
     repeats = _repeats(policy, (table or default_statuses()).values())
     return [
-        *approvals,
+        *([] if policy.is_rehearsal else approvals),
         approval,
         *_storm_rules(policy),
         *repeats,

@@ -6,6 +6,7 @@ from controller.core.events import (
     AutomationResumed,
     ClockMeasured,
     CommandFailed,
+    CureApproved,
     DrillRequested,
     EventBody,
     FileReloaded,
@@ -92,6 +93,7 @@ def eventful_world(world: World | None = None) -> World:
     rank = next(iter(state.tasks[A].ranks.values()))
     world.post(RankVanished(rank.worker.node, A, state.tasks[A].generation, 0, world.now - 3.0))
     world.run(world.now + 10.0)
+    _rehearse(world)
     _change_members(world)
     world.post(UncordonRequested(*_WHO, NodeId("n3"), is_forced=True))
     world.restore_node("n4")
@@ -110,6 +112,18 @@ def _decide(world: World, *, reject: bool = False) -> None:
         world.post(PlanRejected(*_WHO, pending.name, pending.revision, "no"))
     else:
         world.post(PlanApproved(*_WHO, pending.name, pending.revision))
+
+
+def _rehearse(world: World) -> None:
+    """One cure waits, and is approved; the next change of the policy ends the rehearsal."""
+    state = world.machine.state
+    world.post(PolicyChanged(replace(world.machine.policy, is_rehearsal=True)))
+    name, task = next((name, task) for name, task in state.tasks.items() if task.is_active)
+    world.kill_rank(name, min(task.ranks))
+    world.run(world.now + 10.0)
+    asked = next(each for each in state.incidents.open() if each.awaits_consent)
+    assert asked.rehearsed is not None
+    world.post(CureApproved(*_WHO, asked.name, asked.rehearsed.action))
 
 
 def _change_members(world: World) -> None:

@@ -6,6 +6,7 @@ What cures a fault is decided in ``rules.actions``.
 ``node_findings``    findings of a node's probes, joined with the faults of its tasks.
 ``cures``            the moment at which the cause is named, and the start of its cure.
 ``fault_cases``      what the choice of a cure depends on.
+``rehearsed_cures``  in a rehearsal a cure is recorded, and an operator is asked first.
 ``naming``           the cause, written into the incident and announced.
 ``failed_starts``    starts that fail before an iteration: when they are named, and where to start.
 ``holding``          tasks that are handed to the operator, and their further tries.

@@ -23,6 +23,7 @@ from controller.core.incidents.isolation import (
     isolate_gpu,
 )
 from controller.core.incidents.naming import name_fault
+from controller.core.incidents.rehearsed_cures import asks_first
 from controller.core.lifecycle.parking import awaited_ranks, halt, halt_limit_s
 from controller.core.lifecycle.start_stop import stop
 from controller.core.rules.actions import FaultCase, Handling, clears_suspects, decide
@@ -46,7 +47,8 @@ def settle(turn: Turn, incident: Incident) -> None:
     if task.lifecycle.parking and incident.covers.get(task.spec.task) == task.generation:
         task.lifecycle.parking.settle_doubts()
     _try_to_name(turn, task, incident)
-    if incident.state is IncidentState.DETECTED:
+    # What an operator is to approve is looked at again when there is more evidence.
+    if incident.state is IncidentState.DETECTED and not incident.awaits_consent:
         is_blind = _is_partly_out_of_sight(turn, task)
         pause_s = turn.policy.judge_interval_s if is_blind else turn.policy.settle_s
         turn.set_timer(SettleIncident(incident.name), pause_s)
@@ -139,6 +141,8 @@ def _decide_hardware(
     case = fault_case(turn, incident, diagnosis, task)
     handling = decide(case, turn.policy)
     if handling.action == "isolate":
+        if asks_first(turn, incident, diagnosis, handling):
+            return
         _isolate_broken(turn, incident, case, handling)
         if task is not None and case.node is not None:
             task.faults.accuse(case.node, incident.evidence)
@@ -146,6 +150,23 @@ def _decide_hardware(
         assert task is not None, "a node alone is not held"
         hold_task(turn, task, incident, diagnosis, handling)
         exonerate(turn, task, task.faults.accused)
+
+
+def carry_out_approved(turn: Turn, incident: Incident) -> None:
+    """An operator approved the cure that a rehearsal has shown: it is decided anew, and done."""
+    task = turn.state.tasks[incident.task] if incident.task is not None else None
+    if task is not None and incident.state is IncidentState.DETECTED:
+        _cure(
+            turn,
+            task,
+            incident,
+            diagnose(incident.evidence) or diagnose_symptoms(incident.evidence),
+        )
+        return
+    devices = [each for each in incident.evidence if each.status.facts.names_device]
+    if devices:
+        root = devices[-1]
+        _decide_hardware(turn, task, incident, Diagnosis(root.status, root, root.summary))
 
 
 def note_broken_hardware(turn: Turn, node: NodeState, evidence: Evidence) -> None:
@@ -178,7 +199,8 @@ def _forget_suspicion(turn: Turn, name: NodeId) -> None:
 def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis) -> None:
     """Decide what cures a fault of a task (``rules.actions.decide``), and carry it out."""
     if diagnosis.status.facts.names_device and diagnosis.root.node is not None:
-        task.faults.count_recovery()
+        if not incident.awaits_consent:
+            task.faults.count_recovery()
         _decide_hardware(turn, task, incident, diagnosis)
         return
     root, faults = diagnosis.root, task.faults
@@ -193,6 +215,8 @@ def _cure(turn: Turn, task: TaskState, incident: Incident, diagnosis: Diagnosis)
     if is_over:
         name_fault(turn, incident, diagnosis, handling)
         incident.act(turn.at)
+        return
+    if handling.action != "hold" and asks_first(turn, incident, diagnosis, handling):
         return
     faults.count_recovery()
     faults.note_failed_starts(case.failed_starts)

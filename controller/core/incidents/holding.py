@@ -45,7 +45,7 @@ def _pause_before_try(turn: Turn, task: TaskState, diagnosis: Diagnosis | None) 
     """
     policy, num_tries = turn.policy, task.faults.num_tries
     is_final = diagnosis is not None and (diagnosis.is_refusal or diagnosis.root.kind == "numbers")
-    if is_final or not policy.is_auto_heal or num_tries >= policy.held_retries:
+    if is_final or not policy.heals or num_tries >= policy.held_retries:
         return None
     return policy.held_pause_s * float(_PAUSE_GROWTH**num_tries)
 

@@ -11,6 +11,7 @@ handled like any other.
 from collections.abc import Collection
 from typing import Final
 
+from controller.core.incidents.rehearsed_cures import rehearse_plan
 from controller.core.incidents.resolution import is_handed_over
 from controller.core.lifecycle.start_stop import stop
 from controller.core.planning.placed_division import Targets, divide
@@ -102,6 +103,12 @@ def apply_by_policy(turn: Turn, plan: Plan) -> None:
     In a storm it waits.
     """
     policy = turn.policy
+    if policy.is_rehearsal:
+        if plan.incidents:
+            rehearse_plan(turn, plan)
+        else:
+            approve(turn, plan, "policy: as ordered")
+        return
     rule = rule_for(policy.approvals, _traits(turn, plan)) if policy.approvals else None
     if rule is None:
         then: Approval = "auto" if policy.is_auto_heal else "ask"
@@ -202,6 +209,8 @@ def approve(turn: Turn, plan: Plan, actor: str) -> None:
         "info", "plan", plan.name, f"approved by {actor}", state=plan.state.value, actor=actor
     )
     for incident in turn.state.incidents.open():
+        if incident.name in plan.incidents:
+            incident.consent(actor, turn.at)
         is_waiting = incident.state in {IncidentState.DECIDED, IncidentState.HELD}
         if incident.name in plan.incidents and is_waiting:
             incident.act(turn.at)

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from controller.core.events import (
     AutomationResumed,
+    CureApproved,
     DrillRequested,
     FileReloaded,
     LossDecided,
@@ -37,7 +38,12 @@ def take_request(turn: Turn, request: Request) -> None:
     """Do what an operator asks for, or refuse it."""
     match request:
         case (
-            PlanApproved() | PlanRejected() | PlanDeferred() | PlanRequested() | AutomationResumed()
+            PlanApproved()
+            | PlanRejected()
+            | PlanDeferred()
+            | PlanRequested()
+            | AutomationResumed()
+            | CureApproved()
         ):
             take_plan_request(turn, request)
         case UncordonRequested():

@@ -4,11 +4,13 @@ from typing import assert_never
 
 from controller.core.events import (
     AutomationResumed,
+    CureApproved,
     PlanApproved,
     PlanDeferred,
     PlanRejected,
     PlanRequested,
 )
+from controller.core.incidents.cures import carry_out_approved
 from controller.core.planning.plans import (
     apply_by_policy,
     approve,
@@ -20,7 +22,9 @@ from controller.core.state.phases import PlanState
 from controller.core.state.plan import Plan
 from controller.core.state.turn import Turn
 
-DecisionRequest = PlanApproved | PlanRejected | PlanDeferred | PlanRequested | AutomationResumed
+DecisionRequest = (
+    PlanApproved | PlanRejected | PlanDeferred | PlanRequested | AutomationResumed | CureApproved
+)
 
 
 def take_plan_request(turn: Turn, request: DecisionRequest) -> None:
@@ -36,6 +40,8 @@ def take_plan_request(turn: Turn, request: DecisionRequest) -> None:
             resume_automation(turn, request)
         case PlanRequested():
             request_plan(turn, request)
+        case CureApproved():
+            approve_cure(turn, request)
         case _:
             assert_never(request)
 
@@ -46,6 +52,30 @@ def approve_plan(turn: Turn, event: PlanApproved) -> None:
     if plan:
         turn.answer(event.request_id, f"{plan.name} is approved")
         approve(turn, plan, event.actor)
+
+
+def approve_cure(turn: Turn, event: CureApproved) -> None:
+    """Have the cure done that a rehearsal has shown, if it is still the same."""
+    name, incident = event.incident, turn.state.incidents.find(event.incident)
+    rehearsed = incident.rehearsed if incident is not None else None
+    if incident is None:
+        turn.refuse(event.request_id, "unknown", f"there is no incident {name}")
+    elif rehearsed is None or not incident.is_open:
+        turn.refuse(event.request_id, "nothing", f"{name} waits for no approval")
+    elif not incident.awaits_consent:
+        text = f"{name}: {rehearsed.action} was approved by {rehearsed.approved_by}"
+        turn.refuse(event.request_id, "decided", text)
+    elif rehearsed.action != event.action:
+        text = f"{name}: it is {rehearsed.action} now, since there is more evidence: look again"
+        turn.refuse(event.request_id, "superseded", text)
+    elif (plan := turn.state.plans.pending()) is not None and name in plan.incidents:
+        text = f"{name} waits for a plan: `unicron approve {plan.name}:{plan.revision}`"
+        turn.refuse(event.request_id, "plan", text)
+    else:
+        incident.consent(event.actor, turn.at)
+        turn.answer(event.request_id, f"{name}: {rehearsed.action} is approved")
+        turn.announce("info", "approved", name, f"{rehearsed.action} is approved by {event.actor}")
+        carry_out_approved(turn, incident)
 
 
 def reject_plan(turn: Turn, event: PlanRejected) -> None:

@@ -122,7 +122,7 @@ def _judge_unseen(evidence: NodeEvidence, policy: Policy, reason: str) -> Judgem
         blind = f"no node in contact has seen {evidence.unseen} for {evidence.silent_s:.0f} s"
     if blind is None or evidence.waited_s < policy.uncorroborated_limit_s:
         return _presumed_training(reason)
-    needs_operator = evidence.num_peers == 0 or not policy.is_auto_heal or policy.asks_before_loss
+    needs_operator = evidence.num_peers == 0 or not policy.heals or policy.asks_before_loss
     if needs_operator:
         return Judgement(is_lost=False, reason=f"lost? {reason}, and {blind}", asks=True)
     return Judgement(is_lost=True, reason=f"{reason}, but {blind}")

@@ -13,6 +13,8 @@ class Policy:
 
     Attributes:
         is_auto_heal: Whether plans are applied without an approval.
+        is_rehearsal: Whether each cure of a fault waits for an operator, with a record of what
+            would have been done. What operators order is done as usual.
         auto_after_s: A plan that waits for an approval is applied after this time, unless an
             operator decides or defers it. 0: it waits.
         approvals: Rules about kinds of plans; the first that matches a plan comes before
@@ -109,6 +111,7 @@ class Policy:
     """
 
     is_auto_heal: bool = False
+    is_rehearsal: bool = False
     auto_after_s: float = 0.0
     approvals: tuple[ApprovalRule, ...] = ()
     storm_plans: int = 0
@@ -171,3 +174,8 @@ class Policy:
             "first iteration": 4.0,
         }
     )
+
+    @property
+    def heals(self) -> bool:
+        """Whether faults are cured without an operator."""
+        return self.is_auto_heal and not self.is_rehearsal

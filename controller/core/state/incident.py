@@ -1,7 +1,7 @@
 """What the core remembers of an incident: one fault from its first trace to its cure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.core.rules.evidence import Evidence
@@ -73,6 +73,25 @@ class Recovery:
         self.recovery_s = recovery_s
 
 
+@dataclass(frozen=True, slots=True)
+class RehearsedCure:
+    """A cure that a rehearsal has recorded, and the operator's approval of it.
+
+    Attributes:
+        at: When.
+        action: What: an action of ``rules.actions``, or ``reconfigure`` for a plan.
+        reason: Why.
+        approved_by: Who had it done; empty while nobody has.
+        approved_at: When.
+    """
+
+    at: float
+    action: str
+    reason: str
+    approved_by: str = ""
+    approved_at: float | None = None
+
+
 @dataclass(slots=True)
 class Incident:
     """One fault from its first trace to its cure.
@@ -95,6 +114,25 @@ class Incident:
     reopened_at: float | None = None
     """When it was seen to be a part of a worse fault; its times count from then."""
     recovery: Recovery = field(default_factory=Recovery)
+    rehearsed: RehearsedCure | None = None
+
+    @property
+    def awaits_consent(self) -> bool:
+        """Whether an operator has to approve its cure, in a rehearsal."""
+        return self.rehearsed is not None and self.rehearsed.approved_at is None
+
+    def rehearse(self, at: float, action: str, reason: str) -> bool:
+        """Record what would be done now; return whether that is news."""
+        known = self.rehearsed
+        if known is not None and known.action == action:
+            return False
+        self.rehearsed = RehearsedCure(at, action, reason)
+        return True
+
+    def consent(self, actor: str, at: float) -> None:
+        """An operator has the rehearsed cure done."""
+        if self.rehearsed is not None:
+            self.rehearsed = replace(self.rehearsed, approved_by=actor, approved_at=at)
 
     @property
     def is_open(self) -> bool:

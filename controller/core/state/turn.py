@@ -50,7 +50,7 @@ class Turn:
     @property
     def heals(self) -> bool:
         """Whether plans are applied without an operator."""
-        return self.policy.is_auto_heal and not self.state.automation.stopped
+        return self.policy.heals and not self.state.automation.stopped
 
     def ask_for_plan(self, request: PlanRequest) -> None:
         """Have a plan made at the end of the turn."""

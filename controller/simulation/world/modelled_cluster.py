@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from controller.core.events import (
+    AutomationResumed,
     EventBody,
     LossDecided,
     NodeAttached,
@@ -90,6 +91,8 @@ class ModelledCluster:
                 self._by_operator(self._approve)
             case Announce(kind="held"):
                 self._by_operator(lambda: PlanRequested(self._site.next_request(), _OPERATOR))
+            case Announce(kind="storm"):
+                self._by_operator(lambda: AutomationResumed(self._site.next_request(), _OPERATOR))
             case Announce(kind="question"):
                 self._by_operator(partial(self._decide_loss, NodeId(instruction.source)))
             case _:
@@ -127,7 +130,7 @@ class ModelledCluster:
     def _is_proposal(self, line: Announce) -> bool:
         """Return whether this announcement is about a plan that waits for approval."""
         is_pending = dict(line.facts).get("state") == PlanState.PENDING
-        return is_pending and not self._site.machine.policy.is_auto_heal
+        return is_pending and self._site.machine.state.plans.pending() is not None
 
     def _approve(self) -> EventBody | None:
         """Approve the plan that waits now, also if it was revised since the operator saw it."""

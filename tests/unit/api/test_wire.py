@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from controller.api.views import LogLevel, LogLine
 from controller.api.wire import (
     API_VERSION,
+    ApproveCure,
     ApprovePlan,
     AskWhatIf,
     CancelMeasurement,
@@ -43,6 +44,7 @@ FROM_SERVER: TypeAdapter[FromServer] = TypeAdapter(FromServer)
 
 COMMANDS: list[Command] = [
     ApprovePlan(request_id="r1", actor="op", plan="P-1", revision=2),
+    ApproveCure(request_id="r19", actor="op", incident="I-3", action="restart"),
     RejectPlan(request_id="r2", actor="op", plan="P-1", revision=2, reason="später"),
     RequestPlan(request_id="r3", actor="op"),
     DecideLoss(request_id="r8", actor="op", node="n2", is_lost=False),

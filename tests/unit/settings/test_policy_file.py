@@ -146,6 +146,12 @@ def test_explain_prints_the_settings_that_hold(
     assert by_status["nccl_timeout"]["severity"] == "SEV3"
 
 
+def test_explain_says_that_a_rehearsal_asks_before_everything() -> None:
+    found = rules(Policy(is_rehearsal=True, is_auto_heal=True))
+    assert found[0].startswith("A rehearsal: each cure of a fault is recorded and waits")
+    assert not any("applied without approval" in rule for rule in found)
+
+
 @pytest.mark.parametrize(
     ("policy", "text"),
     [

@@ -1,6 +1,7 @@
 """The controller's core on the modelled cluster."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,27 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[ClusterState]:
 
 def run(*events: SimulatedEvent, seed: int = 1, is_auto_heal: bool = True) -> WorkerAccount:
     return run_unicron(SETUP, sequence(*events), seed, is_auto_heal=is_auto_heal)
+
+
+def test_a_burst_of_lost_nodes_stops_automation_within_one_event(
+    states: list[ClusterState],
+) -> None:
+    """Two of four nodes within an hour: from then on an operator decides, and ends the storm."""
+    burst = [event("node_lost", 50_000.0, 0), event("node_lost", 50_600.0, 1)]
+    guarded = replace(SETUP, policy=replace(SETUP.policy, storm_lost_share=0.4))
+    alone = run_unicron(SETUP, sequence(*burst), 1)
+    asked = run_unicron(guarded, sequence(*burst), 1)
+    unguarded, state = states
+    assert unguarded.automation.stopped == ""
+    assert state.automation.stopped == "", "the operator has ended it"
+    assert state.automation.resumed_at > 50_600.0
+    plans = [plan for plan in state.plans.all if plan.created_at > 50_600.0]
+    assert plans[0].approved_by == "operator"
+    assert {plan.approved_by for plan in unguarded.plans.all} == {"policy auto-heal"}
+    # The operator comes 900 s later; until then the tasks train with what they have.
+    assert plans[0].decided_at is not None
+    assert plans[0].decided_at - plans[0].created_at == pytest.approx(900.0, abs=5.0)
+    assert asked.waf < alone.waf
 
 
 def seconds(account: WorkerAccount, activity: str) -> float:
