@@ -1,19 +1,34 @@
 """What ranks are told at their start."""
 
 from controller.core.instructions import ParkedSpare, StartRanks
+from controller.core.machine import Machine
 from controller.core.rules.placement import Worker
-from controller.server.rank_launches import CommandLaunch, NodeNetwork, measured_program, starts
+from controller.core.rules.policy import Policy
+from controller.core.specs import NodeSpec, TaskSpec
+from controller.server.rank_launches import (
+    CommandLaunch,
+    NodeNetwork,
+    decode_program,
+    encode_program,
+    measured_program,
+    starts,
+)
 from nodeagent.protocol import messages
 from nodeagent.protocol.codec import encode
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.rank_launch import RankNetwork, TrainingSpec
 from nodeagent.protocol.regroup import RankRef, Resume
+from nodeagent.rank.process.command_rank import arguments_of
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from profiles.model import ModelShape
+from profiles.throughput import ThroughputPoint, ThroughputTable
+from tests.fakes.world import World
+from tests.fakes.world_queries import all_run
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 COMMAND = CommandTask(argv=("python", "train.py"))
+HOSTS = {N1: NodeNetwork("10.0.0.1"), N2: NodeNetwork("10.0.0.2")}
 
 
 def test_ranks_are_counted_on_their_node_and_meet_at_rank_0() -> None:
@@ -107,3 +122,29 @@ def test_a_task_that_is_measured_runs_at_full_speed_and_keeps_nothing() -> None:
 def test_a_command_that_is_measured_has_a_directory_of_its_own() -> None:
     measured = measured_program(CommandLaunch(COMMAND, "/shared/t"), Generation(3))
     assert measured == CommandLaunch(COMMAND, "/shared/t@measure-3")
+
+
+def test_a_plan_that_changes_tp_and_pp_reaches_the_words_of_a_command() -> None:
+    """A node is lost: the plan gives the task another division, and the next start says so."""
+    command = CommandTask(argv=("train", "--tp={tp}", "--pp={pp}", "--dp={dp}", "{workers}"))
+    points = (
+        ThroughputPoint(workers=2, flops_per_s=2.0e9, layout=Layout(tp=1, pp=2, dp=1)),
+        ThroughputPoint(workers=4, flops_per_s=4.0e9, layout=Layout(tp=2, pp=1, dp=2)),
+    )
+    spec = TaskSpec(
+        TaskId("run"), 1.0, 4, 2, ThroughputTable(points=points), 1e9, None, 12,
+        program=encode_program(CommandLaunch(command, "/shared/t", 12)),
+    )  # fmt: skip
+    nodes = [NodeSpec(NodeId(name), f"{name}:22", 2) for name in ("n1", "n2")]
+    world = World(Machine(nodes, [spec], Policy(is_auto_heal=True)), num_iterations=10**6)
+    world.run_until(lambda: all_run(world))
+    world.lose_node("n1")
+    task = world.machine.state.tasks[TaskId("run")]
+    world.run_until(lambda: task.layout == points[0].layout)
+    words = []
+    for _, start in world.starts:
+        launches = starts(start, decode_program(start.program), "gloo", HOSTS)
+        first = next(iter(launches.values()))[0]
+        words.append(arguments_of(first))
+    assert words[0] == ["train", "--tp=2", "--pp=1", "--dp=2", "4"]
+    assert words[-1] == ["train", "--tp=1", "--pp=2", "--dp=1", "2"]
