@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.metrics_core import Metric as MetricFamily
 from typing_extensions import override
 
@@ -28,6 +34,9 @@ _ITERATION_BUCKETS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _PHASE_BUCKETS: Final = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _ERROR_BUCKETS: Final = (-0.9, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5, 1, 2, 5)
 _NONE: Final = "none"
+
+# When a counter was created is nothing that anybody here asks for.
+disable_created_metrics()
 
 
 @dataclass(slots=True)
@@ -190,7 +199,13 @@ def _bucket(view: ClusterView, task: TaskView, *, has_trained: bool) -> str:
         and any(change.task == task.name and change.moves for change in plan.changes)
         for plan in view.plans
     )
-    if waits or IncidentState.HELD in open_states:
+    asks = any(
+        incident.task == task.name
+        and incident.rehearsed is not None
+        and incident.rehearsed.approved_at is None
+        for incident in view.incidents
+    )
+    if waits or asks or IncidentState.HELD in open_states:
         return _known("waiting_for_person")
     if task.phase is TaskPhase.STOPPED:
         return _known("waiting_for_capacity")

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _table(view: ClusterView, alerts: Iterable[Alert]) -> StatusTable:
     rows: list[tuple[str, ...]] = [
-        (each.severity, _since(view, each), each.title, _need(each), "\n".join(each.commands))
+        (each.severity, _since(view, each), each.title, _need(each), "; ".join(each.commands))
         for each in alerts
     ]
     return StatusTable("alerts", ("severity", "since", "what", "needs", "type"), rows)

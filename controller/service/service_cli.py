@@ -152,6 +152,9 @@ class _Service:
     def show(self) -> int:
         options = [f"--property={name}" for name in (*_SHOWN, "StatusText")]
         done = self._systemctl("show", self._name, *options)
+        if done.returncode != 0:
+            reason = on_one_line((done.stderr or done.stdout).strip())
+            raise _ServiceError(f"systemctl show: {reason or 'failed'}")
         found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
         is_active = found.get("ActiveState") == "active"
         if self._arguments.json:

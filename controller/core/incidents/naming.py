@@ -13,8 +13,8 @@ from nodeagent.protocol.ids import NodeId
 from profiles.faults.status import Severity
 
 
-def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
-    """Write the diagnosis into the incident and announce it."""
+def cause_of(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> Cause:
+    """Return the cause of an incident as its diagnosis has it, with its cure."""
     root, action = diagnosis.root, handling.paper_action
     node = None if handling.blames_program else root.node
     reason = "; ".join(filter(None, (diagnosis.reason, handling.why)))
@@ -23,7 +23,7 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         others = [one for one in found if one.first_line not in reason]
         reason += "".join(f"; meanwhile {one.probe}: {one.first_line}" for one in others)
     seen_at = incident.detected_at if incident.reopened_at is None else incident.reopened_at
-    cause = Cause(
+    return Cause(
         fault_at=min(root.observed_at, seen_at),
         node=node,
         global_rank=root.global_rank,
@@ -36,7 +36,13 @@ def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
         decided_at=turn.at,
         is_drill=is_staged(turn, incident, node),
     )
+
+
+def name_fault(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: Handling) -> None:
+    """Write the diagnosis into the incident and announce it."""
+    root, cause = diagnosis.root, cause_of(turn, incident, diagnosis, handling)
     incident.name_cause(cause)
+    node, action, reason = cause.node, cause.action, cause.reason
     where = f" on {node}" if node else ""
     turn.announce(
         "error", "incident", incident.name,

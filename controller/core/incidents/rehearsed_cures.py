@@ -4,6 +4,7 @@ Until he approves, the fault stays unnamed for everybody else: its task waits pa
 state. New evidence may ask for another cure; an approval is for the cure that was shown.
 """
 
+from controller.core.incidents.naming import cause_of
 from controller.core.rules.actions import Handling
 from controller.core.rules.diagnosis import Diagnosis
 from controller.core.state.incident import Incident
@@ -15,14 +16,15 @@ def asks_first(turn: Turn, incident: Incident, diagnosis: Diagnosis, handling: H
     """Return whether a cure has to wait for an operator; a new one is recorded and announced."""
     if not turn.policy.is_rehearsal:
         return False
-    reason = "; ".join(filter(None, (diagnosis.reason, handling.why)))
-    action = str(handling.action)
-    if incident.rehearse(turn.at, action, f"{diagnosis.status}: {reason}"):
+    action, cause = str(handling.action), cause_of(turn, incident, diagnosis, handling)
+    if incident.rehearse(turn.at, action, f"{cause.status}: {cause.reason}"):
+        incident.name_cause(cause)
+        where = f" on {cause.node}" if cause.node else ""
         turn.announce(
             "error", "rehearsed", incident.name,
-            f"{diagnosis.status}: {reason}; auto-heal would {action} now:"
+            f"{cause.severity} {cause.status}{where}: {cause.reason}; auto-heal would {action} now:"
             f" `unicron approve {incident.name}` does",
-            action=action, task=incident.task,
+            action=action, task=incident.task, node=cause.node,
         )  # fmt: skip
     return incident.awaits_consent
 

@@ -6,6 +6,7 @@ from controller.api.views import (
     ClusterView,
     IncidentState,
     OrderView,
+    RehearsedCureView,
     StepView,
     TaskPhase,
     TransitionView,
@@ -87,6 +88,24 @@ def test_a_task_that_waits_for_an_approval_waits_for_a_person() -> None:
     counters.look(cluster_views.calm(120.0))
     counters.look(cluster_views.waiting(131.0))
     assert value(counters, "unicron_lost_gpu_seconds_total", "gpt-b", "waiting_for_person") == 44.0
+
+
+def test_a_rehearsed_cure_waits_for_a_person_until_it_is_approved() -> None:
+    counters = RunCounters()
+    counters.look(CALM)
+    for at, approved_at, bucket in (
+        (103.0, None, "waiting_for_person"),
+        (106.0, 104.0, "diagnosis"),
+    ):
+        rehearsed = RehearsedCureView(
+            at=101.0, action="restart", reason="x", approved_at=approved_at
+        )
+        incident = cluster_views.killed_rank(resolved_at=None).model_copy(
+            update={"state": IncidentState.DETECTED, "rehearsed": rehearsed}
+        )
+        view = with_task(at, TaskPhase.PARKING).model_copy(update={"incidents": [incident]})
+        counters.look(view)
+        assert value(counters, "unicron_lost_gpu_seconds_total", "gpt-a", bucket) == 12.0
 
 
 def test_what_an_operator_has_stopped_is_no_loss() -> None:

@@ -133,6 +133,8 @@ def test_what_systemd_refuses_is_one_line(place: Path, capsys: Capture) -> None:
         "unicron service: systemctl daemon-reload: Job failed.\\nSee the log.: see"
     )
     assert len(error.splitlines()) == 1
+    assert service(place, "status") == 1
+    assert "systemctl show: Job failed." in capsys.readouterr().err
 
 
 def test_the_state_is_shown(place: Path, capsys: Capture) -> None:

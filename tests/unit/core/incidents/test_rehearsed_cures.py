@@ -50,6 +50,7 @@ def test_a_killed_rank_waits_parked_and_its_restart_loses_nothing(world: World) 
     assert incident.rehearsed is not None
     assert incident.rehearsed.action == "restart"
     assert "exited_abnormally" in incident.rehearsed.reason
+    assert incident.cause.global_rank == 1
     world.run(world.now + LONG_S)
     task = task_of(world)
     assert task.lifecycle.phase is TaskPhase.PARKING
