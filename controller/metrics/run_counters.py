@@ -36,7 +36,7 @@ _ERROR_BUCKETS: Final = (-0.9, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5, 1, 2, 5)
 _NONE: Final = "none"
 
 # When a counter was created is nothing that anybody here asks for.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 @dataclass(slots=True)
