@@ -55,6 +55,9 @@ class Operator(Protocol):
     def show_transition(self) -> None:
         """Show the transition steps of the selected task, or of every task."""
 
+    def open_selected(self) -> None:
+        """Open a screen about the selected row, or about the plan that waits."""
+
     def show_help(self) -> None:
         """Show all commands."""
 
@@ -190,7 +193,11 @@ COMMANDS: Final = (
     ),
     OperatorCommand(
         "task.transition", "Show the transition steps of the selected task, or of all tasks", "steps",
-        "t,enter", _MOVE, _NONE, always, lambda operator: operator.show_transition(),
+        "t", _MOVE, _NONE, always, lambda operator: operator.show_transition(),
+    ),
+    OperatorCommand(
+        "panel.open", "Open the selected node, task or incident, or the waiting plan", "open",
+        "enter", _MOVE, _NONE, always, lambda operator: operator.open_selected(),
     ),
     OperatorCommand(
         "panel.next", "Next panel", "panel",

@@ -19,9 +19,11 @@ from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
 from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
+from console.screens.detail_screen import DetailScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
+from console.viewmodel.details.detail import DetailSubject, subject_of_alert
 from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.reducer import ConsoleEvent, ModeSwitched
 from console.widgets.appearance import Appearance
@@ -187,6 +189,29 @@ class OperatorActions(Operator):
             host.appearance, self._clock, host.state, host.overview.selection.task
         )
         host.open(dialog)
+
+    @override
+    def open_selected(self) -> None:
+        host = self._host
+        subject = self._selected_subject()
+        if subject is not None:
+            host.open(DetailScreen(host.appearance, host.state, subject))
+
+    def _selected_subject(self) -> DetailSubject | None:
+        """Return what the focus is on: a row, or the plan that waits."""
+        chosen, pending = self._host.overview.selection, self._host.state.pending
+        panel = self._host.overview.panel
+        if chosen.node is not None:
+            return DetailSubject("node", chosen.node)
+        if chosen.task is not None:
+            return DetailSubject("task", chosen.task)
+        if chosen.incident is not None:
+            return DetailSubject("incident", chosen.incident)
+        if chosen.alert is not None:
+            return subject_of_alert(chosen.alert)
+        if panel is not None and panel.id == "plan" and pending is not None:
+            return DetailSubject("plan", pending.id)
+        return None
 
     @override
     def show_help(self) -> None:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.panel_places import WIDE, Need, PanelBox, arrange, is_too_small, shares_space
+from console.viewmodel.panels.alerts_panel import alert_table, alerts_of
 from console.viewmodel.panels.incidents_panel import incident_table
 from console.viewmodel.panels.nodes_panel import node_table
 from console.viewmodel.panels.plan_panel import decision_line, plan_lines
@@ -31,10 +32,12 @@ FRESH_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Names of the selected node and task, None if none is selected."""
+    """Names of the selected node, task, incident and alert, None if none is selected."""
 
     node: str | None
     task: str | None
+    incident: str | None = None
+    alert: str | None = None
 
 
 class Overview(ConsoleScreen):
@@ -65,6 +68,7 @@ class Overview(ConsoleScreen):
         yield TablePanel(task_table, appearance, id="tasks")
         yield PlanPanel(appearance, id="plan")
         yield TablePanel(incident_table, appearance, id="incidents")
+        yield TablePanel(alert_table, appearance, id="alerts")
         yield EventPanel(appearance, id="events")
         yield StateBar(decision_line, appearance, id="decision")
         yield StateBar(activity_line, appearance, id="activity")
@@ -99,7 +103,10 @@ class Overview(ConsoleScreen):
             return Selection(None, None)
         chosen = focused.selected
         return Selection(
-            chosen if focused.id == "nodes" else None, chosen if focused.id == "tasks" else None
+            chosen if focused.id == "nodes" else None,
+            chosen if focused.id == "tasks" else None,
+            chosen if focused.id == "incidents" else None,
+            chosen if focused.id == "alerts" else None,
         )
 
     def on_mount(self) -> None:
@@ -120,6 +127,7 @@ class Overview(ConsoleScreen):
             tasks=len(view.tasks) if view else 0,
             incidents=len(view.incidents) if view else 0,
             plan=len(lines),
+            alerts=len(alerts_of(self._state)),
             is_plan_first=self._is_plan_first,
             is_activity_fresh=activity is not None
             and self._state.now - activity.changed_at < FRESH_S,

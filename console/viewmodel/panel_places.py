@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 16
 WIDE: Final = 190
+_LEAST_SHARED: Final = 9
+"""Rows that alerts and events need at least to stand together."""
 ROOMY: Final = 32
 """From this height on, panels are set apart by a blank row."""
 
@@ -33,6 +35,7 @@ class Need:
     incidents: int
     plan: int
     """0 while no plan waits."""
+    alerts: int = 0
     is_plan_first: bool = True
     """Which of plan and incidents is shown where only one of them fits."""
     is_activity_fresh: bool = False
@@ -70,6 +73,7 @@ _PANELS: Final = (
     "tasks",
     "plan",
     "incidents",
+    "alerts",
     "events",
     "decision",
     "activity",
@@ -93,7 +97,8 @@ def _beside(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:
     left = box.width * 56 // 100
     column = PanelBox(box.x, box.y, left, box.height)
     boxes = _plan_and_incidents(column, need, gap)
-    boxes["events"] = PanelBox(box.x + left + 1, box.y, box.width - left - 1, box.height)
+    right = PanelBox(box.x + left + 1, box.y, box.width - left - 1, box.height)
+    boxes |= _alerts_and_events(right, need, gap)
     if not need.plan:
         boxes["incidents"] = column
     return boxes
@@ -108,8 +113,21 @@ def _stacked(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:
     boxes = _plan_and_incidents(upper, need, gap)
     used = max((part.y + part.height for part in boxes.values() if part.height), default=box.y)
     top = used + gap
-    boxes["events"] = PanelBox(box.x, top, box.width, box.y + box.height - top)
-    return boxes
+    rest = PanelBox(box.x, top, box.width, box.y + box.height - top)
+    return boxes | _alerts_and_events(rest, need, gap)
+
+
+def _alerts_and_events(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:
+    """Alerts stand above the events where both have room, and take at most half of it."""
+    rows = min(1 + need.alerts, box.height // 2)
+    if not need.alerts or rows < 2 or box.height < _LEAST_SHARED:
+        return {"events": box}
+    x, y, width, height = box
+    below = rows + gap
+    return {
+        "alerts": PanelBox(x, y, width, rows),
+        "events": PanelBox(x, y + below, width, height - below),
+    }
 
 
 def _plan_and_incidents(box: PanelBox, need: Need, gap: int) -> dict[str, PanelBox]:

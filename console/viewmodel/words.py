@@ -26,6 +26,15 @@ NODE_WORDS: Final[Mapping[NodeCondition, StateWord]] = {
 ISOLATED_WORD: Final[StateWord] = ("held", "isolated", Tone.BAD)
 """Instead of the condition, for a node in contact that is out of service."""
 
+UPKEEP_WORDS: Final[Mapping[str, StateWord]] = {
+    "cordoned": ("held", "cordoned", Tone.WARN),
+    "draining": ("busy", "draining", Tone.WARN),
+    "drained": ("held", "drained", Tone.WARN),
+    "repair": ("held", "repair", Tone.WARN),
+    "returning": ("busy", "returning", Tone.BUSY),
+}
+"""Instead of the condition, for a node in contact for which an operator has ordered something."""
+
 TASK_WORDS: Final[Mapping[TaskPhase, StateWord]] = {
     TaskPhase.WAITING: ("idle", "waiting", Tone.BUSY),
     TaskPhase.STARTING: ("busy", "starting", Tone.BUSY),

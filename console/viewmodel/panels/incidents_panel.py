@@ -6,7 +6,7 @@ from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import latency, seconds
 from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
-from console.viewmodel.drawing.text import Cell, Tone, cell, span
+from console.viewmodel.drawing.text import Cell, Line, Tone, cell, fit, span
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
 from controller.api.views import IncidentView
 
@@ -55,6 +55,19 @@ def _row(state: State, incident: IncidentView, glyphs: Glyphs) -> TableRow:
     if incident.reason:
         cells["reason"] = cell(incident.reason, Tone.DIM)
     return TableRow(incident.id, cells)
+
+
+def incident_line(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> Line:
+    """Return an incident in one line, for lists about a task or a node."""
+    tone = SEVERITY_TONES.get(incident.severity, Tone.PLAIN)
+    spans = (
+        span(f"{incident.id:<8}", Tone.STRONG),
+        span(f"{incident.severity:<5}", tone),
+        *marked(INCIDENT_WORDS[incident.state], glyphs),
+        span(f"  {incident.status} on {where(incident, glyphs)}  "),
+        *_cured(state, incident, glyphs),
+    )
+    return Line(fit(spans, width, glyphs.ellipsis))
 
 
 def _cured(state: State, incident: IncidentView, glyphs: Glyphs) -> Cell:

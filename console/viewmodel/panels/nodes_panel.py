@@ -11,7 +11,15 @@ from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import mebibytes, seconds
 from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
 from console.viewmodel.drawing.text import Cell, Span, Tone, cell, span
-from console.viewmodel.words import ISOLATED_WORD, NODE_WORDS, marked, task_letter, task_tone
+from console.viewmodel.words import (
+    ISOLATED_WORD,
+    NODE_WORDS,
+    UPKEEP_WORDS,
+    StateWord,
+    marked,
+    task_letter,
+    task_tone,
+)
 from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
 
 LATE_AFTER_S = 3.0
@@ -54,10 +62,11 @@ def _label_size(nodes: list[NodeView]) -> int:
 
 
 def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRow:
-    is_out = node.isolated and node.condition is NodeCondition.HEALTHY
-    word = ISOLATED_WORD if is_out else NODE_WORDS[node.condition]
+    word = node_word(node)
+    is_out = word is ISOLATED_WORD
     gpus = [f"GPU {each.worker} {each.isolated}" for each in node.workers if each.isolated]
-    note = (node.isolated if is_out else "") or node.note or "; ".join([*gpus, *node.findings])
+    note = (node.isolated if is_out else "") or node.note or _order(node)
+    note = note or "; ".join([*gpus, *node.findings])
     cells = {
         "name": cell(node.node, Tone.STRONG),
         "condition": marked(word, glyphs),
@@ -75,6 +84,24 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRo
     if node.address:
         cells["address"] = cell(node.address, Tone.DIM)
     return TableRow(node.node, cells)
+
+
+def node_word(node: NodeView) -> StateWord:
+    """Return the state of a node that counts: its condition, or what took it out of service."""
+    if node.condition is not NodeCondition.HEALTHY:
+        return NODE_WORDS[node.condition]
+    if node.isolated:
+        return ISOLATED_WORD
+    if node.upkeep is not None:
+        return UPKEEP_WORDS.get(node.upkeep.state, ("held", node.upkeep.state, Tone.WARN))
+    return NODE_WORDS[node.condition]
+
+
+def _order(node: NodeView) -> str:
+    """Return who ordered the state of a node, and why."""
+    if node.upkeep is None:
+        return ""
+    return f"by {node.upkeep.by}{f': {node.upkeep.reason}' if node.upkeep.reason else ''}"
 
 
 def _heartbeat(state: State, node: NodeView, glyphs: Glyphs) -> Cell:

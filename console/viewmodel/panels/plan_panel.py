@@ -40,11 +40,16 @@ MAX_HISTORY = 4
 def plan_heading(state: State, plan: PlanView, glyphs: Glyphs) -> Line:
     """Return the panel's heading: which plan, for what, since when."""
     age = seconds(state.cluster_now - plan.created_at)
+    countdown = ""
+    if plan.apply_at is not None:
+        left = seconds(max(0.0, plan.apply_at - state.cluster_now))
+        countdown = f"  applied in {left} unless rejected"
     return Line(
         (
             Span("  "),
             span(f"PLAN {plan.id} r{plan.revision}", Tone.TITLE),
             span(f"  {glyphs.warn} waits {age}", Tone.WARN),
+            span(countdown, Tone.BUSY),
             span(f"  for {plan.trigger}", Tone.DIM),
         ),
         Ground.HEADING,
@@ -221,6 +226,9 @@ def decision_line(state: State, width: int, glyphs: Glyphs) -> Line:
     out = f"{', '.join(plan.isolated_nodes)} out" if plan.isolated_nodes else ""
     gain = f"WAF {now} {glyphs.arrow} {after}"
     head = f" {glyphs.warn} {plan.id} r{plan.revision} waits {waited}"
+    if plan.apply_at is not None:
+        left = seconds(max(0.0, plan.apply_at - state.cluster_now))
+        head = f" {glyphs.warn} {plan.id} r{plan.revision} applied in {left}"
     room = width - cells_wide(keys)
     text = head
     for parts in ((out, moves, gain), (out, gain), (gain,), ()):

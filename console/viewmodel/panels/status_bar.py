@@ -174,12 +174,15 @@ def _plans(state: State, glyphs: Glyphs) -> Segment | None:
     return Segment(6, long, (span(brief, Tone.WARN),))
 
 
-def _policy(state: State, _: Glyphs) -> Segment | None:
+def _policy(state: State, glyphs: Glyphs) -> Segment | None:
     view = state.view
     if view is None:
         return None
     if view.is_closing:
         return Segment(7, (span("shutting down", Tone.WARN),), (span("closing", Tone.WARN),))
+    if view.automation_stopped:
+        word = f"{glyphs.bad} automation stopped"
+        return Segment(2, (span(word, Tone.BAD),), (span(f"{glyphs.bad} stopped", Tone.BAD),))
     if not view.is_auto_heal:
         return None
     return Segment(7, (span("auto-heal"),), (span("auto"),))

@@ -1,0 +1,62 @@
+"""The screen about one task, node, incident or plan. Escape goes back to where it was opened."""
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from typing_extensions import override
+
+from console.screens.console_screen import LineScreen
+from console.viewmodel.console_state import State
+from console.viewmodel.details.detail import DetailSubject, detail_picture, most_top
+from console.viewmodel.drawing.text import Line
+from console.widgets.appearance import Appearance
+
+
+class DetailScreen(LineScreen):
+    """Lines about a subject, which can be scrolled, and follow the state."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,backspace", "back", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("home,g", "jump(0)", show=False),
+        Binding("end,G", "jump(1)", show=False),
+    ]
+    allowed_commands: ClassVar[frozenset[str]] = frozenset({"app.mode", "app.help"})
+
+    def __init__(self, appearance: Appearance, state: State, subject: DetailSubject) -> None:
+        super().__init__(appearance, state)
+        self._subject = subject
+        self._top = 0
+
+    @override
+    def picture(self, width: int, height: int) -> list[Line]:
+        return detail_picture(
+            self.state, self._subject, self._top, (width, height), self.appearance.glyphs
+        )
+
+    def action_back(self) -> None:
+        """Return to the screen below."""
+        _ = self.dismiss()
+
+    def action_scroll(self, delta: int) -> None:
+        """Scroll by lines."""
+        self._show_from(self._top + delta)
+
+    def action_page(self, delta: int) -> None:
+        """Scroll by pages."""
+        self._show_from(self._top + delta * max(1, self.app.size.height - 6))
+
+    def action_jump(self, to_end: int) -> None:
+        """Go to the first or the last line."""
+        self._show_from(self._most_top() if to_end else 0)
+
+    def _show_from(self, top: int) -> None:
+        self._top = min(max(0, top), self._most_top())
+        self.redraw()
+
+    def _most_top(self) -> int:
+        width, height = self.app.size
+        return most_top(self.state, self._subject, (width, height), self.appearance.glyphs)

@@ -1,0 +1,1 @@
+"""What a detail screen shows of one task, node, incident or plan. Begin with ``detail``."""

@@ -1,0 +1,136 @@
+"""An incident: its times as bars, its cause and evidence, what was done, and what it cost."""
+
+from typing import Final
+
+from console.viewmodel.console_state import State
+from console.viewmodel.details.labelled import (
+    commands,
+    events_of,
+    instant,
+    label_line,
+    labelled,
+    title,
+)
+from console.viewmodel.drawing.glyphs import Glyphs
+from console.viewmodel.drawing.numbers import latency
+from console.viewmodel.drawing.text import Line, Span, Tone, span
+from console.viewmodel.panels.incidents_panel import where
+from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
+from controller.api.views import IncidentState, IncidentView
+
+_BAR: Final = 30
+_NAME_WIDTH: Final = 22
+
+
+def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return all that is known of an incident."""
+    view = state.view
+    incident = next((each for each in view.incidents if each.id == name), None) if view else None
+    if view is None or incident is None:
+        text = f"{name} is no longer among the newest: `unicron explain {name}` finds older ones"
+        return [Line((span(text, Tone.WARN),))]
+    drill = " (a drill)" if incident.is_drill else ""
+    tone = SEVERITY_TONES.get(incident.severity, Tone.PLAIN)
+    lines = [
+        label_line("state", marked(INCIDENT_WORDS[incident.state], glyphs)),
+        label_line(
+            "what", (span(f"{incident.severity} ", tone), span(f"{incident.status}{drill}"))
+        ),
+        *labelled("where", where(incident, glyphs), width, glyphs),
+        *labelled("why", incident.reason, width, glyphs),
+        *labelled("found by", incident.method, width, glyphs),
+        *labelled("action", incident.action, width, glyphs),
+        *labelled("resumed", incident.resume, width, glyphs),
+        *_cost(incident, width, glyphs),
+        *_rehearsed(state, incident, width, glyphs),
+        Line(),
+        title(f"TIMES  fault at {instant(state, incident.fault_at)}"),
+        *_bars(state, incident, width, glyphs),
+        Line(),
+        title(f"EVIDENCE {len(incident.evidence)}"),
+    ]
+    for evidence in incident.evidence:
+        lines += labelled("", evidence, width, glyphs)
+    plans = [plan for plan in view.plans if plan.trigger == name]
+    lines += [Line(), title(f"PLANS {len(plans)}")]
+    for plan in plans:
+        by = f" by {plan.approved_by}" if plan.approved_by else ""
+        lines += labelled(
+            f"{plan.id} r{plan.revision}", f"{plan.state.value}{by}: {plan.why}", width, glyphs
+        )
+    verbs = [f"unicron explain {name}"]
+    if incident.rehearsed is not None and incident.rehearsed.approved_at is None:
+        verbs.append(f"unicron approve {name}")
+    sources = [each for each in (name, incident.task, *incident.nodes) if each]
+    return [*lines, *commands(verbs), *events_of(state, sources, width, glyphs)]
+
+
+def phases(state: State, incident: IncidentView) -> list[tuple[str, float, bool]]:
+    """Return the phases of an incident, how long each lasted, and whether it is over."""
+    marks = (
+        ("until it was found", incident.detected_at),
+        ("until it had a cause", incident.decided_at),
+        ("until the cure began", incident.acting_at),
+        ("until it was cured", incident.resolved_at),
+    )
+    found: list[tuple[str, float, bool]] = []
+    since = incident.fault_at
+    for name, at in marks:
+        if at is None:
+            if incident.state is not IncidentState.RESOLVED:
+                found.append((name, max(0.0, state.cluster_now - since), False))
+                break
+            continue
+        found.append((name, max(0.0, at - since), True))
+        since = max(since, at)
+    return found
+
+
+def _bars(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return one bar per phase, each begun where the one before ends."""
+    found = phases(state, incident)
+    whole = sum(took for _, took, _ in found) or 1.0
+    room = max(8, min(_BAR * 2, width - _NAME_WIDTH - 10))
+    lines, begun = [], 0.0
+    for name, took, is_over in found:
+        first = round(begun / whole * room)
+        size = max(1, round((begun + took) / whole * room) - first)
+        tone = Tone.GOOD if is_over else Tone.WARN
+        bar = " " * min(first, room - 1) + glyphs.spark[-1] * min(size, room)
+        more = "" if is_over else " so far"
+        lines.append(
+            Line(
+                (
+                    Span(f"{name:<{_NAME_WIDTH}}", Tone.DIM),
+                    Span(f"{latency(took):>8}  "),
+                    Span(bar[:room], tone),
+                    Span(more, Tone.WARN),
+                )
+            )
+        )
+        begun += took
+    return lines
+
+
+def _cost(incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
+    recovered = (
+        ""
+        if incident.recovery_s is None
+        else f"{latency(incident.recovery_s)} from the fault to the next iteration, "
+    )
+    text = (
+        f"{recovered}{incident.saved_micro_batches} micro-batches kept,"
+        f" {incident.recomputed_micro_batches} computed again"
+    )
+    return labelled("cost", text, width, glyphs)
+
+
+def _rehearsed(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
+    asked = incident.rehearsed
+    if asked is None:
+        return []
+    outcome = "waits for an approval"
+    if asked.approved_at is not None:
+        outcome = f"approved by {asked.approved_by} at {instant(state, asked.approved_at)}"
+    text = f"{asked.action} at {instant(state, asked.at)}; {outcome}"
+    return labelled("auto-heal", text, width, glyphs, Tone.WARN)
