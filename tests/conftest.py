@@ -34,6 +34,8 @@ _GROUP_BY_PLACE = {
     "ssh": "cluster",
     "ranks": "ranks",
 }
+_ORDER: dict[str | None, int] = {"drills": 0, "cluster": 1, "ranks": 2}
+"""The groups that share a worker for minutes, the longest first."""
 
 
 def pytest_configure() -> None:
@@ -48,8 +50,18 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the group of each test; tests of a group run one after the other."""
+    """Name the group of each test; tests of a group run one after the other, the longest first."""
     for item in items:
-        place = item.path.relative_to(_TESTS)
-        group = _GROUP_BY_PLACE.get(place.parts[0]) or _GROUP_BY_PLACE.get(place.as_posix())
-        item.add_marker(pytest.mark.xdist_group(group or place.as_posix()))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item) or _place_of(item).as_posix()))
+    # A worker takes groups in this order: a long one that begins late would end late and alone.
+    items.sort(key=lambda item: _ORDER.get(_group_of(item), len(_ORDER)))
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    """Return the group that a test shares with other files; None if it has one of its own."""
+    place = _place_of(item)
+    return _GROUP_BY_PLACE.get(place.parts[0]) or _GROUP_BY_PLACE.get(place.as_posix())
+
+
+def _place_of(item: pytest.Item) -> Path:
+    return item.path.relative_to(_TESTS)

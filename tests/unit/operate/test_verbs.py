@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.events import PlanRequested, TaskAdded
+from controller.core.events import PlanRejected, PlanRequested, TaskAdded
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import PlanState
 from tests.fakes.node import until
@@ -137,7 +137,8 @@ async def test_a_plan_that_is_no_longer_shown_is_explained_from_the_history(
         for number in range(1, 103):
             server.post(PlanRequested(f"r{number}", "ann"))
             plan = await until(server.state.plans.pending, "a plan")
-            assert await command(tmp_path, "reject", f"{plan.name}:1") == 0
+            server.post(PlanRejected(f"x{number}", "ann", plan.name, 1, "no"))
+            await until(lambda: server.state.plans.pending() is None, "it is rejected")
         assert first not in {each.name for each in server.state.plans.all}
         capsys.readouterr()
         assert await command(tmp_path, "explain", first) == 0
