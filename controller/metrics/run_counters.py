@@ -201,6 +201,7 @@ def _bucket(view: ClusterView, task: TaskView, *, has_trained: bool) -> str:
     )
     asks = any(
         incident.task == task.name
+        and incident.state is not IncidentState.RESOLVED
         and incident.rehearsed is not None
         and incident.rehearsed.approved_at is None
         for incident in view.incidents

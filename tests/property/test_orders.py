@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from controller.core.events import (
+    CureApproved,
     NodeOrdered,
+    PlanApproved,
+    PolicyChanged,
     TaskLimited,
     TaskOrdered,
     TaskSubmitted,
@@ -43,7 +46,11 @@ node_order = st.tuples(
 limits = st.tuples(
     st.sampled_from(["weight", "min", "max"]), st.sampled_from([A, B]), st.integers(0, 5)
 )
-other = st.tuples(st.sampled_from(["submit", "reload"]), st.just(""), st.integers(0, 7))
+other = st.tuples(
+    st.sampled_from(["submit", "reload", "rehearse", "approve", "approve"]),
+    st.just(""),
+    st.integers(0, 7),
+)
 step = st.one_of(task_order, node_order, node_order, limits, other, fault)
 pause = st.floats(0.0, 6.0) | st.floats(0.0, 0.3)
 
@@ -93,8 +100,23 @@ def carry_out(world: World, kind: str, target: str, detail: float) -> None:
             world.post(TaskSubmitted("r", "ann", (THIRD,)))
         case "reload":
             reload(world, int(detail))
+        case "rehearse":
+            policy = replace(world.machine.policy, is_rehearsal=bool(int(detail) & 1))
+            world.post(PolicyChanged(policy))
+        case "approve":
+            approve(world)
         case _:
             strike(world, kind, target, detail)
+
+
+def approve(world: World) -> None:
+    """Approve the plan and each cure that wait."""
+    state = world.machine.state
+    for incident in state.incidents.open():
+        if incident.awaits_consent and incident.rehearsed is not None:
+            world.post(CureApproved("r", "ann", incident.name, incident.rehearsed.action))
+    if (plan := state.plans.pending()) is not None:
+        world.post(PlanApproved("r", "ann", plan.name, plan.revision))
 
 
 def check_orders(world: World) -> None:

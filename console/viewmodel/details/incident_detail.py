@@ -59,7 +59,8 @@ def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[
             f"{plan.id} r{plan.revision}", f"{plan.state.value}{by}: {plan.why}", width, glyphs
         )
     verbs = [f"unicron explain {name}"]
-    if incident.rehearsed is not None and incident.rehearsed.approved_at is None:
+    is_open = incident.state is not IncidentState.RESOLVED
+    if is_open and incident.rehearsed is not None and incident.rehearsed.approved_at is None:
         verbs.append(f"unicron approve {name}")
     sources = [each for each in (name, incident.task, *incident.nodes) if each]
     return [*lines, *commands(verbs), *events_of(state, sources, width, glyphs)]

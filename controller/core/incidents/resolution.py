@@ -49,7 +49,9 @@ def note_source(turn: Turn, task: TaskState, source: StateSource, *, num_lost: i
 def close_cured_incidents(turn: Turn) -> None:
     """Resolve every named fault whose tasks train again in a newer generation, or have ended."""
     for incident in turn.state.incidents.open():
-        if incident.state is IncidentState.DETECTED:
+        # One that a rehearsal asks about may be over without an answer: its task was stopped.
+        is_asked = incident.awaits_consent and incident.covers
+        if incident.state is IncidentState.DETECTED and not is_asked:
             continue
         if is_handed_over(incident):
             _close_with_its_task(turn, incident)
@@ -141,6 +143,6 @@ def _resolve(turn: Turn, incident: Incident, text: str) -> None:
 
 _CURES: Final = {
     TaskPhase.RUNNING: "trains again",
-    TaskPhase.STOPPED: "was stopped by a plan",
+    TaskPhase.STOPPED: "was stopped",
     TaskPhase.FINISHED: "has finished",
 }

@@ -119,7 +119,8 @@ class Incident:
     @property
     def awaits_consent(self) -> bool:
         """Whether an operator has to approve its cure, in a rehearsal."""
-        return self.rehearsed is not None and self.rehearsed.approved_at is None
+        asked = self.rehearsed
+        return self.is_open and asked is not None and asked.approved_at is None
 
     def rehearse(self, at: float, action: str, reason: str) -> bool:
         """Record what would be done now; return whether that is news."""

@@ -2,7 +2,13 @@
 
 import pytest
 
-from controller.core.events import CureApproved, PlanApproved, TaskOrdered, TimerFired
+from controller.core.events import (
+    CureApproved,
+    PlanApproved,
+    PolicyChanged,
+    TaskOrdered,
+    TimerFired,
+)
 from controller.core.instructions import AnswerRequest
 from controller.core.rules.policy import Policy
 from controller.core.state.incident import Incident
@@ -100,6 +106,41 @@ def test_what_operators_order_is_done_as_usual(world: World) -> None:
     world.post(TaskOrdered("r", "ann", "start", TaskId("gpt-b")))
     world.run_until(lambda: all_run(world))
     assert world.machine.state.plans.all[-1].approved_by == "policy: as ordered"
+
+
+def test_a_question_is_over_when_its_task_is_stopped_and_started_again(world: World) -> None:
+    world.kill_rank("gpt-a", 1)
+    incident = waiting(world)
+    world.post(TaskOrdered("r", "ann", "stop", TaskId("gpt-a")))
+    world.run_until(lambda: incident.state is IncidentState.RESOLVED)
+    world.post(TaskOrdered("r", "ann", "start", TaskId("gpt-a")))
+    world.run_until(lambda: all_run(world))
+    assert approve(world, incident.name, "restart").code == "nothing"
+
+
+def test_the_next_controller_and_the_end_of_the_rehearsal_keep_the_question(world: World) -> None:
+    world.kill_rank("gpt-a", 1)
+    incident = waiting(world)
+    world.kill_controller(3.0)
+    world.run(world.now + 20.0)
+    again = world.machine.state.incidents.find(incident.name)
+    assert again is not None
+    assert again.awaits_consent
+    world.post(PolicyChanged(Policy(is_auto_heal=True)))
+    world.run_until(lambda: again.state is IncidentState.RESOLVED)
+    assert all_run(world)
+
+
+def test_a_node_that_is_lost_while_a_cure_waits_makes_it_a_plan(world: World) -> None:
+    world.kill_rank("gpt-a", 1)
+    incident = waiting(world)
+    world.lose_node("n1")
+    plan = world.run_until(world.machine.state.plans.pending)
+    assert incident.rehearsed is not None
+    assert incident.rehearsed.action == "reconfigure"
+    world.post(PlanApproved("r", "ann", plan.name, plan.revision))
+    world.run_until(lambda: incident.state is IncidentState.RESOLVED)
+    assert all_run(world)
 
 
 def test_an_approval_is_for_what_was_seen(world: World) -> None:
