@@ -43,13 +43,13 @@ def task_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line
 
 
 def _settings(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
-    most = glyphs.dash if task.max_workers is None else f"{task.max_workers}"
+    most = "or more" if task.max_workers is None else f"to {task.max_workers}"
     keeps = ", keeps running" if task.keeps_running else ""
     orders = "; ".join(
         f"{order.what}{'' if order.value is None else f' {order.value:g}'} by {order.by}"
         for order in task.orders
     )
-    size = f"{task.workers}, of {task.min_workers} to {most}{keeps}"
+    size = f"{task.workers}, of {task.min_workers} {most}{keeps}"
     return [
         *labelled("workers", size, width, glyphs),
         *labelled(
