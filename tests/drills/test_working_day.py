@@ -81,6 +81,9 @@ def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
     with controller_of(path, "--auto-heal") as command:
         _morning(shell, whole, tmp_path / "more.toml")
         command.end(signal.SIGKILL)
+    # The file changes while no controller runs: the next one takes that in.
+    whole = whole.replace("weight = 1.5", "weight = 2.5", 1)
+    path.write_text(whole)
     port = free_port()
     with (
         webhook() as hook,
@@ -133,6 +136,7 @@ def _afternoon(shell: Shell) -> None:
     reach(shell.path, 8)
     tasks = shell.tasks()
     assert (tasks["gpt-b"].weight, set(tasks)) == (3.0, {"gpt-a", "gpt-b"})
+    assert tasks["gpt-a"].weight == 2.5
     shell.do("stop", "gpt-a")
     shell.task_is("gpt-a", "stopped")
     shell.do("start", "gpt-a")
