@@ -1,6 +1,6 @@
 """Decides which alerts are sent over one channel, and when. Pure: time is an argument.
 
-An alert is sent when it begins, again if it becomes more urgent, and once when it is over. Alerts
+An alert is sent when it begins. It is sent again if it becomes more urgent, and at its end. Alerts
 of the same moment make one message. An hour has room for so many messages; what comes beyond waits
 and makes one message when there is room. Nothing is dropped.
 """

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from controller.alerts.alert import Alert, AlertSeverity, severity_rank
 from controller.alerts.alert_gate import AlertGate, AlertMessage, RememberedChannel
@@ -49,7 +49,7 @@ class Notifier:
     ) -> None:
         self._path, self._view, self._channels, self._note = path, view, channels, note
         self._memory_path = run_dir / MEMORY_NAME
-        self._memory: dict[str, Any] = _read_memory(self._memory_path)
+        self._memory: dict[str, RememberedChannel] = _read_memory(self._memory_path)
         self._alerts: list[Alert] = []
         self._cluster, self._now = "", 0.0
         self._failing: dict[str, Alert] = {}
@@ -80,7 +80,8 @@ class Notifier:
         if known is None:
             gate.begin(self._alerts)
         else:
-            gate.sent, gate.over = known
+            # Copies: what waits here must not be saved as sent when another channel is.
+            gate.sent, gate.over = dict(known.sent), set(known.over)
         num_failures = 0
         while True:
             message = gate.take([*self._alerts, *self._alerts_of_others(channel)], self._now)

@@ -1,8 +1,9 @@
 """The controller of a cluster file as a service: it runs until it is stopped, and prints events."""
 
 import asyncio
+import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -45,6 +46,8 @@ from nodeagent.process_tools.service_manager import ServiceManager
 
 EVENT_LOG_NAME: Final = "events.jsonl"
 _SOURCE: Final = "unicron"
+_AFTER_BUG_S: Final = 60.0
+_LOG: Final = logging.getLogger(__name__)
 _ITERATION_PAUSE_S: Final = 10.0
 """Iterations of a task are printed at most once in this time."""
 
@@ -134,8 +137,8 @@ class ClusterService:
                     group.create_task(self._say_when_ready()),
                     group.create_task(self._watch_for_the_end()),
                     group.create_task(self._say_what_is_not_shared()),
-                    group.create_task(self._notify_people()),
-                    group.create_task(self._serve_metrics()),
+                    group.create_task(self._serve_beside("notify", self._notify_people)),
+                    group.create_task(self._serve_beside("metrics", self._serve_metrics)),
                     group.create_task(self._report_to_manager()),
                 ]
                 await self._end.wait()
@@ -211,8 +214,19 @@ class ClusterService:
             self._manager.alive()
             await asyncio.sleep(self._manager.alive_every_s)
 
-    async def _notify_people(self) -> None:
+    async def _serve_beside(self, source: str, serve: Callable[[], Awaitable[None]]) -> None:
+        """Serve what recovery does without: a bug there must not end the controller."""
         await self._server.is_ready.wait()
+        while True:
+            try:
+                await serve()
+            except Exception as error:  # noqa: BLE001 - whatever it is, training is worth more
+                _LOG.exception("a service beside the controller failed: source=%s", source)
+                text = f"stopped by a bug, please report it: {error!r}; tried again in a minute"
+                self._server.note(source, text, "error")
+            await asyncio.sleep(_AFTER_BUG_S)
+
+    async def _notify_people(self) -> None:
         notifier = Notifier(
             self._cluster.path,
             self._cluster.run_dir,
@@ -223,7 +237,6 @@ class ClusterService:
         await notifier.run()
 
     async def _serve_metrics(self) -> None:
-        await self._server.is_ready.wait()
         await serve_metrics(
             MetricsSource(self._counters),
             lambda: self._cluster.metrics,

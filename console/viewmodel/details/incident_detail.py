@@ -1,4 +1,4 @@
-"""An incident: its times as bars, its cause and evidence, what was done, and what it cost."""
+"""An incident: its times as bars, its cause, its evidence, its cure and its cost."""
 
 from typing import Final
 

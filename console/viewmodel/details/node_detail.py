@@ -1,4 +1,4 @@
-"""A node: its state and who ordered it, its workers, what its probes found, and its faults."""
+"""A node: its state, its workers, the findings of its probes, and its faults."""
 
 from console.viewmodel.console_state import State
 from console.viewmodel.details.labelled import (

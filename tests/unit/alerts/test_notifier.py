@@ -148,6 +148,31 @@ async def test_the_next_controller_repeats_nothing(hook: Webhook, tmp_path: Path
     assert "over: plan P-2:1 waits for an approval" in hook.text
 
 
+async def test_what_one_channel_could_not_send_is_not_saved_as_sent_by_another(
+    hook: Webhook, tmp_path: Path
+) -> None:
+    def saved(name: str) -> dict[str, object]:
+        found = json.loads((tmp_path / MEMORY_NAME).read_text())[name]["sent"]
+        return dict(found)
+
+    with webhook() as broken:
+        told = Told(tmp_path, (channel(hook), channel(broken, "broken")), cluster_views.waiting())
+        async with told.served():
+            await until((tmp_path / MEMORY_NAME).exists, "a memory")
+            await until(lambda: len(hook.received) + len(broken.received) == 2, "both know")
+            await until(lambda: "broken" in (tmp_path / MEMORY_NAME).read_text(), "both")
+            await until(lambda: "hook" in (tmp_path / MEMORY_NAME).read_text(), "both")
+        # The next controller: one node more is isolated, and one of the channels fails.
+        broken.status = 500
+        nodes = told.view.nodes
+        worse = nodes[0].model_copy(update={"isolated": "INC-7: GPU lost"})
+        told.show(told.view.model_copy(update={"nodes": [worse, *nodes[1:]]}))
+        async with told.served():
+            await until(lambda: broken.refused, "one has failed")
+            await until(lambda: "isolated n1" in saved("hook"), "the other one knows of it")
+        assert "isolated n1" not in saved("broken")
+
+
 @pytest.mark.parametrize(
     "damage", ["", "{", '{"hook": {}}', '{"hook": {"sent": {"x": ["?", "y"]}}}']
 )

@@ -11,6 +11,7 @@ import asyncssh
 import pytest
 
 from tests.fakes.directories import short_directory
+from tests.fakes.playgrounds import Foreground
 from tests.unit.operate.test_notify import CLUSTER
 
 LIMIT_S = 30.0
@@ -20,6 +21,37 @@ LIMIT_S = 30.0
 def directory() -> Iterator[Path]:
     with short_directory() as made:
         yield made
+
+
+BUGGY = """
+import sys
+from controller.alerts import notifier
+def broken(view):
+    raise ZeroDivisionError("made up")
+notifier.present_alerts = broken
+from controller.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_bug_beside_recovery_is_announced_and_ends_no_controller(directory: Path) -> None:
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(directory / "key"))
+    path = directory / "cluster.toml"
+    text = CLUSTER.replace('hosts = "n1"', 'name = "n1"\nhost = "127.0.0.1"\nport = 1')
+    path.write_text(f'{text}[[notify]]\nname = "x"\nurl = "json://127.0.0.1:1"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUGGY, "run", str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    running = Foreground(process)
+    try:
+        assert "please report it" in running.says("stopped by a bug")
+        assert process.poll() is None
+    finally:
+        assert running.end() == 0
 
 
 def test_systemd_hears_of_the_start_of_each_period_and_of_the_end(directory: Path) -> None:
