@@ -51,6 +51,14 @@ def test_what_becomes_more_urgent_is_sent_again_and_what_becomes_less_is_not() -
     assert sent(gate, [replace(mild, is_over=True)], 400) == [mild.title]
 
 
+def test_a_warning_that_becomes_critical_is_sent_once_more() -> None:
+    gate = AlertGate(CHANNEL)
+    warning = replace(HELD, severity="warning", title="INC-1 is being cured")
+    assert sent(gate, [warning], 0) == [warning.title]
+    assert sent(gate, [HELD], 100) == [HELD.title]
+    assert sent(gate, [warning], 200) == []
+
+
 def test_a_fault_that_is_cured_between_two_looks_is_one_message() -> None:
     gate = AlertGate(CHANNEL)
     gate.begin([CURED])
@@ -133,3 +141,4 @@ def test_every_urgent_alert_reaches_the_channel_and_nothing_is_told_twice(
         assert told.keys() <= open_now.keys(), "what is over was said to be over"
         for key, rank in open_now.items():
             assert key in told or rank < 1
+            assert key not in told or Alert("", told[key], "").rank >= rank
