@@ -150,7 +150,9 @@ class Journal:
             OSError: The disk is full, or broken.
         """
         closed = JournalSegment.place(self._path, self._first, self._num_events)
-        closed.parent.mkdir(mode=0o700, exist_ok=True)
+        if not closed.parent.is_dir():
+            closed.parent.mkdir(mode=0o700)
+            sync_directory(self._path.parent)  # before the next segment takes this one's name
         following = self._path.with_name(f"{self._path.name}.next")
         following.unlink(missing_ok=True)
         with contextlib.ExitStack() as on_error:
