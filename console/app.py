@@ -20,11 +20,13 @@ from console.command_palette import CommandSearch
 from console.command_registry import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
 from console.operator_actions import OperatorActions, OperatorSession, ResultT
 from console.screens.console_screen import ConsoleScreen
+from console.screens.detail_screen import DetailScreen
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall, WaitingScreen
 from console.themes.colours import BACKGROUND
 from console.viewmodel.activity import Effect
 from console.viewmodel.console_state import Link, LinkPhase, State, is_recovering
+from console.viewmodel.details.detail import DetailSubject
 from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.reducer import (
     ActionAnswered,
@@ -89,6 +91,12 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._too_small: TooSmall | None = None
         self._due = now
         self._lively_until = now
+
+    @property
+    def subject(self) -> DetailSubject | None:
+        """The subject of the top screen, or the selection on the overview."""
+        screens = [each for each in self.screen_stack if isinstance(each, DetailScreen)]
+        return screens[-1].subject if screens else self.overview.subject
 
     def get_default_screen(self) -> Screen[None]:
         """Return the overview; all other screens lie on top of it."""

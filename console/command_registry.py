@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Final, Literal, Protocol
 
 from console.viewmodel.console_state import State, why_not_current
+from console.viewmodel.details.detail import DetailKind, DetailSubject
 from console.viewmodel.panels.key_bar import KeyHint
+from console.viewmodel.verbs import VERB_BY_ID
 
 Enabled = Literal[True] | str
 """True, or the reason why not."""
@@ -42,6 +44,9 @@ class Operator(Protocol):
 
     def propose(self) -> None:
         """Request a plan for the present state."""
+
+    def order(self, verb_id: str) -> None:
+        """Ask whether to carry out a verb on what is selected."""
 
     def drill(self) -> None:
         """Open the drill menu. It proposes the node or task that is selected on the overview."""
@@ -155,8 +160,32 @@ def has_pending(state: State) -> Enabled:
     return True if state.pending is not None else "no plan waits"
 
 
+def can_defer(state: State) -> Enabled:
+    """Allow to hold a plan that counts down."""
+    if state.pending is None or state.pending.apply_at is None:
+        return "no plan counts down"
+    return can_act(state)
+
+
+def can_resume(state: State) -> Enabled:
+    """Allow to end a storm."""
+    if state.view is None or not state.view.automation_stopped:
+        return "policy applies plans already"
+    return can_act(state)
+
+
 _DECIDE, _RUN, _MOVE, _APP = "Decide", "Act", "Move", "Console"
 _NONE, _LOW, _HIGH = Danger.NONE, Danger.LOW, Danger.HIGH
+
+
+def _verb(
+    verb_id: str, title: str, label: str, key: str, enabled: Callable[[State], Enabled] = can_act
+) -> OperatorCommand:
+    danger = Danger.HIGH if VERB_BY_ID[verb_id].is_high else Danger.LOW
+    return OperatorCommand(
+        verb_id, title, label, key, _RUN, danger, enabled, lambda operator: operator.order(verb_id)
+    )
+
 
 COMMANDS: Final = (
     OperatorCommand(
@@ -175,9 +204,22 @@ COMMANDS: Final = (
         "node.wait", "Wait for that node, do not declare it lost", "wait",
         "W", _DECIDE, _LOW, can_decide_loss, lambda operator: operator.wait(),
     ),
+    _verb("plan.defer", "Hold the plan that counts down for some minutes", "hold", "H", can_defer),
     OperatorCommand(
         "plan.propose", "Request a plan for the present state", "plan",
         "P", _RUN, _LOW, can_propose, lambda operator: operator.propose(),
+    ),
+    _verb("node.cordon", "Cordon the selected node: nothing new is placed there", "cordon", "C"),
+    _verb("node.drain", "Drain the selected node: a plan moves its tasks elsewhere", "drain", "D"),
+    _verb("node.isolate", "Isolate the selected node: its ranks are ended at once", "isolate", "Z"),
+    _verb("node.repair", "Put the selected node under repair", "repair", "R"),
+    _verb("node.return", "Return the selected node to service", "return", "U"),
+    _verb("task.stop", "Stop the selected task with a checkpoint", "stop", "S"),
+    _verb("task.start", "Start the selected task again, or try a held one again", "start", "B"),
+    _verb("task.weight", "Give the selected task another weight", "weight", "E"),
+    _verb("cluster.submit", "Submit a file of tasks", "", "N"),
+    _verb(
+        "cluster.automation", "Let policy apply plans again after a storm", "resume", "O", can_resume
     ),
     OperatorCommand(
         "drill.menu", "Run a drill: inject a fault on purpose", "drill",
@@ -245,6 +287,8 @@ COMMANDS: Final = (
     ),
 )  # fmt: skip
 
+_ON_DETAILS: Final = frozenset({"app.mode", "app.help", "app.palette", "app.quit"})
+_MOVING: Final = frozenset({"plan.swap", "task.transition"})
 COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 
 
@@ -260,18 +304,57 @@ def hint(command: OperatorCommand, state: State) -> KeyHint:
     return KeyHint(command.id, command.key, label, title, command.scope, reason)
 
 
-def bar_hints(state: State) -> list[KeyHint]:
-    """Return the key bar's commands, without commands for a plan or node that is not there."""
-    pointless = []
-    if state.pending is None:
-        pointless.append(has_pending)
-    if not state.out_of_contact:
-        pointless.append(can_decide_loss)
+def bar_hints(state: State, subject: DetailSubject | None = None) -> list[KeyHint]:
+    """Return the key bar's commands, without those for what is not there or not selected.
+
+    Args:
+        state: The state.
+        subject: The selection. Its verbs are on the bar that can be ordered now.
+    """
+    pointless = [
+        enabled
+        for enabled, is_pointless in (
+            (has_pending, state.pending is None),
+            (can_decide_loss, not state.out_of_contact),
+            (can_defer, state.pending is None or state.pending.apply_at is None),
+            (can_resume, state.view is None or not state.view.automation_stopped),
+        )
+        if is_pointless
+    ]
     return [
         hint(command, state)
         for command in COMMANDS
-        if command.label and command.enabled not in pointless
+        if command.label and command.enabled not in pointless and _is_of(command, state, subject)
     ]
+
+
+def _is_of(command: OperatorCommand, state: State, subject: DetailSubject | None) -> bool:
+    """Whether a command is no verb about a thing, or one that can be ordered for the selection."""
+    verb = VERB_BY_ID.get(command.id)
+    if verb is None or verb.subject not in ("node", "task"):
+        return True
+    if subject is None or subject.kind != verb.subject or state.view is None:
+        return False
+    return not verb.why_not(state.view, subject.name)
+
+
+def detail_hints(state: State, subject: DetailSubject) -> list[KeyHint]:
+    """Return the key bar of a screen about a task, node, incident or plan."""
+    here = [
+        KeyHint("", "escape", "back", "", ""),
+        KeyHint("", "up", "", "", ""),
+        KeyHint("", "down", "scroll", "", ""),
+    ]
+    hints = bar_hints(state, subject)
+    allowed = [each for each in hints if is_allowed_on(subject.kind, each.id)]
+    return [*here, *allowed]
+
+
+def is_allowed_on(kind: DetailKind, command_id: str) -> bool:
+    """Whether a command may run on a screen about a task, node, incident or plan."""
+    scope = command_id.partition(".")[0]
+    is_plan = scope == "plan" and kind == "incident" and command_id != "plan.swap"
+    return command_id in _ON_DETAILS or (scope == kind and command_id not in _MOVING) or is_plan
 
 
 def help_hints(state: State) -> list[KeyHint]:

@@ -14,18 +14,20 @@ from textual.geometry import Size
 from textual.screen import Screen
 from typing_extensions import override
 
-from console.command_registry import Operator, help_hints
+from console.command_registry import Operator, detail_hints, help_hints, is_allowed_on
 from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
 from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
-from console.screens.detail_screen import DetailScreen
+from console.dialogs.order import OrderDialog
+from console.screens.detail_screen import DetailKeys, DetailScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
-from console.viewmodel.details.detail import DetailSubject, subject_of_alert
+from console.viewmodel.details.detail import DetailSubject
 from console.viewmodel.panel_places import is_too_small
-from console.viewmodel.reducer import ConsoleEvent, ModeSwitched
+from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, ModeSwitched
+from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
 from console.widgets.appearance import Appearance
 from controller.api.views import NodeView, PlanState
 from controller.api.wire import (
@@ -38,6 +40,7 @@ from controller.api.wire import (
 )
 
 ResultT = TypeVar("ResultT")
+_DETAIL_KEYS = DetailKeys(detail_hints, is_allowed_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class Host(Protocol):
     state: State
     appearance: Appearance
     overview: Overview
+
+    @property
+    def subject(self) -> DetailSubject | None:
+        """The subject of the top screen, or the selection on the overview."""
+        ...
 
     @property
     def size(self) -> Size:
@@ -163,6 +171,45 @@ class OperatorActions(Operator):
         self._host.transmit(command, "request a plan", ProposalEffect(known))
 
     @override
+    def order(self, verb_id: str) -> None:
+        host, verb = self._host, VERB_BY_ID[verb_id]
+        view, subject = host.state.view, self._subject_of(verb)
+        if view is None:
+            return
+        if verb.subject is not None and subject is None:
+            self._blocked(verb, f"select a {verb.subject} first")
+            return
+        name = subject.name if subject else ""
+        if reason := verb.why_not(view, name):
+            self._blocked(verb, reason)
+            return
+
+        def answered(text: str | None) -> None:
+            now = host.state.view
+            if text is None or now is None:
+                return
+            head = {"request_id": self._new_request_id(), "actor": self._session.actor}
+            try:
+                command = verb.command(head, now, name, text)
+            except (OSError, ValueError) as error:  # the file has gone since it was looked at
+                self._blocked(verb, str(error))
+                return
+            title = f"{verb.button.lower()} {name or text}".strip()
+            host.transmit(command, title, effect_of(verb, name, text))
+
+        host.ask(OrderDialog(host.appearance, self._clock, host.state, verb, subject), answered)
+
+    def _subject_of(self, verb: Verb) -> DetailSubject | None:
+        """Return what is on the screen, or selected, if a verb can be about it."""
+        shown, pending = self._host.subject, self._host.state.pending
+        if verb.subject == "plan":
+            return DetailSubject("plan", pending.id) if pending else None
+        return shown if shown is not None and shown.kind == verb.subject else None
+
+    def _blocked(self, verb: Verb, reason: str) -> None:
+        self._host.apply(ActionBlocked(self._clock(), verb.button.lower(), reason))
+
+    @override
     def drill(self) -> None:
         selection = self._host.overview.selection
         dialog = DrillDialog(
@@ -193,25 +240,9 @@ class OperatorActions(Operator):
     @override
     def open_selected(self) -> None:
         host = self._host
-        subject = self._selected_subject()
+        subject = host.overview.subject
         if subject is not None:
-            host.open(DetailScreen(host.appearance, host.state, subject))
-
-    def _selected_subject(self) -> DetailSubject | None:
-        """Return what the focus is on: a row, or the plan that waits."""
-        chosen, pending = self._host.overview.selection, self._host.state.pending
-        panel = self._host.overview.panel
-        if chosen.node is not None:
-            return DetailSubject("node", chosen.node)
-        if chosen.task is not None:
-            return DetailSubject("task", chosen.task)
-        if chosen.incident is not None:
-            return DetailSubject("incident", chosen.incident)
-        if chosen.alert is not None:
-            return subject_of_alert(chosen.alert)
-        if panel is not None and panel.id == "plan" and pending is not None:
-            return DetailSubject("plan", pending.id)
-        return None
+            host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
 
     @override
     def show_help(self) -> None:

@@ -115,12 +115,8 @@ class RejectDialog(Dialog[str]):
         """Edit the reason or reject."""
         if key == "enter":
             self.finish(None if self.why_frozen() else self._reason.text.strip())
-        elif key == "backspace":
-            self._reason = self._reason.erased()
-        elif key == "ctrl+u":
-            self._reason = self._reason.cleared()
-        elif character is not None:
-            self._reason = self._reason.typed(character)
+        else:
+            self._reason = self._reason.pressed(key, character)
 
     def on_paste(self, event: events.Paste) -> None:
         """Take a pasted reason; it can't contain an Enter."""

@@ -1,5 +1,7 @@
 """The screen about one task, node, incident or plan. Escape goes back to where it was opened."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -7,9 +9,18 @@ from typing_extensions import override
 
 from console.screens.console_screen import LineScreen
 from console.viewmodel.console_state import State
-from console.viewmodel.details.detail import DetailSubject, detail_picture, most_top
+from console.viewmodel.details.detail import DetailKind, DetailSubject, detail_picture, most_top
 from console.viewmodel.drawing.text import Line
+from console.viewmodel.panels.key_bar import KeyHint
 from console.widgets.appearance import Appearance
+
+
+@dataclass(frozen=True, slots=True)
+class DetailKeys:
+    """Which keys a screen shows, and which commands it lets through, by what it is about."""
+
+    hints: Callable[[State, DetailSubject], Sequence[KeyHint]]
+    are_allowed: Callable[[DetailKind, str], bool]
 
 
 class DetailScreen(LineScreen):
@@ -24,18 +35,25 @@ class DetailScreen(LineScreen):
         Binding("home,g", "jump(0)", show=False),
         Binding("end,G", "jump(1)", show=False),
     ]
-    allowed_commands: ClassVar[frozenset[str]] = frozenset({"app.mode", "app.help"})
 
-    def __init__(self, appearance: Appearance, state: State, subject: DetailSubject) -> None:
+    def __init__(
+        self, appearance: Appearance, state: State, subject: DetailSubject, keys: DetailKeys
+    ) -> None:
         super().__init__(appearance, state)
-        self._subject = subject
+        self.subject = subject
+        self._keys = keys
         self._top = 0
 
     @override
     def picture(self, width: int, height: int) -> list[Line]:
         return detail_picture(
-            self.state, self._subject, self._top, (width, height), self.appearance.glyphs
-        )
+            self.state, self.subject, self._top, (width, height), self.appearance.glyphs,
+            self._keys.hints(self.state, self.subject),
+        )  # fmt: skip
+
+    @override
+    def allows(self, command_id: str) -> bool:
+        return self._keys.are_allowed(self.subject.kind, command_id)
 
     def action_back(self) -> None:
         """Return to the screen below."""
@@ -59,4 +77,4 @@ class DetailScreen(LineScreen):
 
     def _most_top(self) -> int:
         width, height = self.app.size
-        return most_top(self.state, self._subject, (width, height), self.appearance.glyphs)
+        return most_top(self.state, self.subject, (width, height), self.appearance.glyphs)

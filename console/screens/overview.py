@@ -4,6 +4,7 @@ The screen owns no data. It gives every panel the state, and places the panels b
 ``viewmodel.panel_places.arrange``. Their sizes follow from the terminal and the number of rows.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual.app import ComposeResult
@@ -12,19 +13,23 @@ from typing_extensions import override
 
 from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
+from console.viewmodel.details.detail import DetailSubject, subject_of_alert
 from console.viewmodel.panel_places import WIDE, Need, PanelBox, arrange, is_too_small, shares_space
 from console.viewmodel.panels.alerts_panel import alert_table, alerts_of
 from console.viewmodel.panels.incidents_panel import incident_table
+from console.viewmodel.panels.key_bar import KeyHint
 from console.viewmodel.panels.nodes_panel import node_table
 from console.viewmodel.panels.plan_panel import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.panels.tasks_panel import task_table
 from console.widgets.appearance import Appearance
-from console.widgets.bars import Hints, KeyBar, StateBar
+from console.widgets.bars import KeyBar, StateBar
 from console.widgets.painted import Panel
 from console.widgets.shows_state import ShowsState
 from console.widgets.table_panels import TablePanel
 from console.widgets.text_panels import EventPanel, PlanPanel
+
+SelectionHints = Callable[[State, DetailSubject | None], Sequence[KeyHint]]
 
 FRESH_S = 8.0
 """An action this recent is shown in preference to the decision line where only one fits."""
@@ -48,10 +53,10 @@ class Overview(ConsoleScreen):
     Overview > Painted { position: absolute; }
     """
 
-    def __init__(self, appearance: Appearance, hints: Hints) -> None:
+    def __init__(self, appearance: Appearance, hints: SelectionHints) -> None:
         super().__init__()
         self._appearance = appearance
-        self._hints = hints
+        self._hints_of = hints
         self._state = State()
         self._is_plan_first = True
         self._boxes: dict[str, PanelBox] = {}
@@ -72,7 +77,7 @@ class Overview(ConsoleScreen):
         yield EventPanel(appearance, id="events")
         yield StateBar(decision_line, appearance, id="decision")
         yield StateBar(activity_line, appearance, id="activity")
-        yield KeyBar(self._hints, appearance, id="keys")
+        yield KeyBar(self._key_hints, appearance, id="keys")
 
     @override
     def show(self, state: State) -> None:
@@ -89,6 +94,25 @@ class Overview(ConsoleScreen):
         if shares_space(self.size.width, self.size.height, self._need()):
             self._is_plan_first = not self._is_plan_first
             self.show(self._state)
+
+    def _key_hints(self, state: State) -> Sequence[KeyHint]:
+        return self._hints_of(state, self.subject)
+
+    @property
+    def subject(self) -> DetailSubject | None:
+        """What the focus is on: a row, or the plan that waits."""
+        chosen, pending, panel = self.selection, self._state.pending, self.panel
+        if chosen.node is not None:
+            return DetailSubject("node", chosen.node)
+        if chosen.task is not None:
+            return DetailSubject("task", chosen.task)
+        if chosen.incident is not None:
+            return DetailSubject("incident", chosen.incident)
+        if chosen.alert is not None:
+            return subject_of_alert(chosen.alert)
+        if panel is not None and panel.id == "plan" and pending is not None:
+            return DetailSubject("plan", pending.id)
+        return None
 
     @property
     def panel(self) -> Panel | None:

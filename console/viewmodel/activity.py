@@ -5,6 +5,7 @@ a later view shows its effect: the plan is applied, a new plan waits, the drille
 command whose reply never came is ``UNKNOWN``, never "failed": it may have happened.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -57,7 +58,15 @@ class LossEffect:
     is_lost: bool
 
 
-Effect = PlanEffect | ProposalEffect | DrillEffect | LossEffect | None
+@dataclass(frozen=True, slots=True)
+class SeenEffect:
+    """Done when ``shown`` finds it in a view: it returns what is so, or an empty string."""
+
+    shown: Callable[[ClusterView], str]
+
+
+Effect = PlanEffect | ProposalEffect | DrillEffect | LossEffect | SeenEffect | None
+"""None: the reply says that the action is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,8 @@ def answered(activity: Activity, reply: Reply, at: float) -> Activity:
         message = f"{reply.message} ({reply.code})" if reply.message else reply.code
         return replace(activity, phase=ActionPhase.REFUSED, changed_at=at, message=message)
     message = reply.message
+    if activity.effect is None:
+        return replace(activity, phase=ActionPhase.DONE, changed_at=at, message=message)
     if isinstance(activity.effect, DrillEffect) and not message:
         message = activity.effect.expectation
     return replace(activity, phase=ActionPhase.ACCEPTED, changed_at=at, message=message)
@@ -95,15 +106,19 @@ def followed(activity: Activity, view: ClusterView, at: float) -> Activity:
         return activity
     match activity.effect:
         case PlanEffect() as effect:
-            return _followed_plan(activity, effect, view, at)
+            activity = _followed_plan(activity, effect, view, at)
         case ProposalEffect(known):
-            return _followed_proposal(activity, known, view, at)
+            activity = _followed_proposal(activity, known, view, at)
         case DrillEffect(known):
-            return _followed_drill(activity, known, view, at)
+            activity = _followed_drill(activity, known, view, at)
         case LossEffect() as loss:
-            return _followed_loss(activity, loss, view, at)
+            activity = _followed_loss(activity, loss, view, at)
+        case SeenEffect(shown):
+            if done := shown(view):
+                activity = _now(activity, ActionPhase.DONE, done, at)
         case None:
-            return activity
+            pass
+    return activity
 
 
 def _followed_plan(

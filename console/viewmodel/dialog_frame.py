@@ -113,6 +113,14 @@ class TextField:
         """Return the field without its last character."""
         return replace(self, text=self.text[:-1])
 
+    def pressed(self, key: str, character: str | None) -> "TextField":
+        """Return the field after a key: a character, backspace or ctrl+u."""
+        if key == "backspace":
+            return self.erased()
+        if key == "ctrl+u":
+            return self.cleared()
+        return self if character is None else self.typed(character)
+
     def cleared(self) -> "TextField":
         """Return the empty field."""
         return replace(self, text="")

@@ -73,7 +73,7 @@ def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
         with controller_of(path, "--auto-heal") as command:
             command.says("has taken over (term 2)")
             reach(path, second)
-            wait_until(lambda: pids_of(path) == before, limit_s=10)
+            wait_until(lambda: pids_of(path) == before, limit_s=60)
             command.end(signal.SIGKILL)
         with controller_of(path, "--auto-heal", "--until-done") as command:
             assert command.process.wait(120) == 0
@@ -110,7 +110,7 @@ def test_a_controller_that_is_stopped_leaves_the_training_and_a_second_is_refuse
     assert view_of(path) is None
     with controller_of(path) as command:
         reach(path, 4)
-        wait_until(lambda: pids_of(path) == before, limit_s=10)
+        wait_until(lambda: pids_of(path) == before, limit_s=60)
         assert command.end(signal.SIGTERM) == 0
     log = (path.parent / "run" / "events.jsonl").read_text()
     assert "has taken over (term 2)" in log
@@ -251,7 +251,7 @@ def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_sta
     with controller_of(path, "--auto-heal") as command:
         command.says("its program has changed")
         reach(path, 4)
-        wait_until(lambda: pids_of(path) == before, limit_s=10)
+        wait_until(lambda: pids_of(path) == before, limit_s=60)
         psutil.Process(before["command", 1]).kill()
 
         def has_new_ranks() -> bool:

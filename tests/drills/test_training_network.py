@@ -138,7 +138,7 @@ def cut_control_links(nodes: TwoNetworks, path: Path) -> None:
         nodes.cut(name, CONTROL, is_up=True)
         wait_until(partial(is_now, path, name, "healthy"), limit_s=20)
     assert view_of(path).incidents == []
-    wait_until(lambda: pids_of(path) == before, limit_s=10)
+    wait_until(lambda: pids_of(path) == before, limit_s=60)
 
 
 def cut_a_training_link(nodes: TwoNetworks, path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_live_cluster_answers_what_it_then_does(short_tmp: Path, tmp_path: Pat
     outcome = json.loads(printed)
     assert kinds <= {
         "ControllerStarted", "NodeAdded", "TaskAdded", "PolicyChanged", "NodeAttached",
-        "RanksListed", "Observed", "PeerProbed", "TimerFired",
+        "RanksListed", "Observed", "PeerProbed", "TimerFired", "WaitingChanged",
     }, "the core has not heard of the question"  # fmt: skip
     [plan] = outcome["plans"]
     assert plan["seen"].startswith("n1 is lost")

@@ -1,4 +1,4 @@
-"""What a disk has after a loss of power: what was synced, and of the rest as little as it may.
+"""A disk after a loss of power: all that was synced, and as little of the rest as possible.
 
 A file has the content of its last ``fsync``, or ``fdatasync``. A directory has the names of its
 last ``fsync``, each for the file that it meant then. That is what POSIX grants. Later changes may

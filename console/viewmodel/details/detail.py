@@ -1,6 +1,6 @@
 """What a detail screen is about, and its lines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,6 +10,7 @@ from console.viewmodel.details.node_detail import node_lines
 from console.viewmodel.details.task_detail import task_lines
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
+from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
 from console.viewmodel.panels.plan_panel import plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.words import PLAN_WORDS, marked
@@ -44,7 +45,12 @@ def detail_lines(state: State, subject: DetailSubject, width: int, glyphs: Glyph
 
 
 def detail_picture(
-    state: State, subject: DetailSubject, top: int, size: tuple[int, int], glyphs: Glyphs
+    state: State,
+    subject: DetailSubject,
+    top: int,
+    size: tuple[int, int],
+    glyphs: Glyphs,
+    keys: Sequence[KeyHint] = (),
 ) -> list[Line]:
     """Return the whole screen: status, crumbs, the window on the lines, activity and keys."""
     width, height = size
@@ -58,8 +64,8 @@ def detail_picture(
         _crumbs(subject, first, len(window), len(lines), width, glyphs),
         *window,
         activity_line(state, width, glyphs),
-        Line(fit((span(" <esc>", Tone.KEY), span("back "), span("<up>", Tone.KEY), span("<down>", Tone.KEY), span("scroll "), span("<q>", Tone.KEY), span("quit")), width, glyphs.ellipsis)),
-    ]  # fmt: skip
+        draw_key_bar(keys, width, glyphs).line,
+    ]
 
 
 def most_top(state: State, subject: DetailSubject, size: tuple[int, int], glyphs: Glyphs) -> int:

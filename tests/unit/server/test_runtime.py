@@ -165,7 +165,7 @@ def report(seq: int) -> Observed:
 async def test_a_loss_of_power_loses_nothing_from_which_something_followed(
     tmp_path: Path, machine: Scripted, monkeypatch: pytest.MonkeyPatch, segment_events: int
 ) -> None:
-    """At each call of a port: what the disk has at least, and what it may have."""
+    """At each call of a port, after a loss of power: the disk has the event already."""
     (tmp_path / "run").mkdir()
     disk = SyncedDisk(tmp_path / "run", monkeypatch)
     harness = Harness(tmp_path / "run" / "journal.jsonl", machine, segment_events)
