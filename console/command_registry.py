@@ -63,6 +63,9 @@ class Operator(Protocol):
     def open_selected(self) -> None:
         """Open a screen about the selected row, or about the plan that waits."""
 
+    def filter_rows(self) -> None:
+        """Type a filter for the focused list."""
+
     def show_help(self) -> None:
         """Show all commands."""
 
@@ -240,6 +243,10 @@ COMMANDS: Final = (
     OperatorCommand(
         "panel.open", "Open the selected node, task or incident, or the waiting plan", "open",
         "enter", _MOVE, _NONE, always, lambda operator: operator.open_selected(),
+    ),
+    OperatorCommand(
+        "panel.filter", "Filter the list: words that a row has, or has not (!word); esc clears", "filter",
+        "slash", _MOVE, _NONE, always, lambda operator: operator.filter_rows(),
     ),
     OperatorCommand(
         "panel.next", "Next panel", "panel",

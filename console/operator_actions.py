@@ -245,6 +245,11 @@ class OperatorActions(Operator):
             host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
 
     @override
+    def filter_rows(self) -> None:
+        if panel := self._host.overview.panel:
+            panel.start_filter()
+
+    @override
     def show_help(self) -> None:
         dialog = HelpDialog(self._host.appearance, self._clock, self._host.state, help_hints)
         self._host.open(dialog)

@@ -11,9 +11,10 @@ from enum import Enum
 
 from console.dialogs.frame import Dialog
 from console.viewmodel.console_state import State, why_not_current
-from console.viewmodel.dialog_frame import DialogContent, choice_line
+from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
 from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, span, wrap
 from console.viewmodel.drill_targets import DrillTarget, hit_lines, proposed, target_cell, targets
+from console.viewmodel.filtering import matches
 from console.widgets.appearance import Appearance
 from controller.api.views import DrillView
 
@@ -50,6 +51,7 @@ class DrillDialog(Dialog[DrillChoice]):
         self._kind = state.view.drills[0].kind if state.view and state.view.drills else ""
         self._target: DrillTarget | None = None
         self._is_yes = False
+        self._filter = TextField()
 
     def content(self) -> DialogContent:
         """Return the present step."""
@@ -61,28 +63,47 @@ class DrillDialog(Dialog[DrillChoice]):
             case _Step.CONFIRM:
                 return self._confirm()
 
-    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
-        """Move, choose, or go back."""
+    def pressed(self, key: str, character: str | None) -> None:
+        """Move, choose, go back, or filter the list by typing."""
         match self._step, key:
-            case ((_Step.KIND | _Step.TARGET), ("up" | "k")):
+            case ((_Step.KIND | _Step.TARGET), "up"):
                 self._move(-1)
-            case ((_Step.KIND | _Step.TARGET), ("down" | "j")):
+            case ((_Step.KIND | _Step.TARGET), "down"):
                 self._move(1)
             case _Step.KIND, "enter":
                 self._choose_kind()
             case _Step.TARGET, "enter":
-                if self._target in self._offered:
+                if self._target in self._listed_targets:
                     self._step, self._is_yes = _Step.CONFIRM, False
-            case ((_Step.TARGET | _Step.CONFIRM), ("left" | "backspace")):
+            case ((_Step.TARGET | _Step.CONFIRM), "left") | (_Step.CONFIRM, "backspace"):
                 self._step, self._is_yes = _Step(self._step.value - 1), False
+                self._filter = TextField()
             case _Step.CONFIRM, _:
                 self._answer(key)
             case _:
-                pass
+                self._filter = self._filter.pressed(key, character)
+                self._move(0)
 
     @property
     def _drills(self) -> list[DrillView]:
         return self.state.view.drills if self.state.view else []
+
+    @property
+    def _listed(self) -> list[DrillView]:
+        """The drills that the filter lets through."""
+        return [
+            drill
+            for drill in self._drills
+            if matches(self._filter.text, f"{drill.kind} {drill.title}")
+        ]
+
+    @property
+    def _listed_targets(self) -> list[DrillTarget]:
+        return [
+            each
+            for each in self._offered
+            if matches(self._filter.text, f"{each.key} {each.name} {each.node}")
+        ]
 
     @property
     def _drill(self) -> DrillView | None:
@@ -102,19 +123,21 @@ class DrillDialog(Dialog[DrillChoice]):
 
     def _move(self, delta: int) -> None:
         if self._step is _Step.KIND:
-            kinds = [drill.kind for drill in self._drills]
+            kinds = [drill.kind for drill in self._listed]
             if kinds:
                 at = kinds.index(self._kind) if self._kind in kinds else 0
                 self._kind = kinds[min(max(0, at + delta), len(kinds) - 1)]
             return
-        keys = [target.key for target in self._offered]
+        listed = self._listed_targets
+        keys = [target.key for target in listed]
         if keys:
             at = keys.index(self._target.key) if self._target and self._target.key in keys else 0
-            self._target = self._offered[min(max(0, at + delta), len(keys) - 1)]
+            self._target = listed[min(max(0, at + delta), len(keys) - 1)]
 
     def _choose_kind(self) -> None:
         view, drill, offered = self.state.view, self._drill, self._offered
-        if view and drill and offered:
+        if view is not None and drill is not None and drill in self._listed and offered:
+            self._filter = TextField()
             selected = self._selected.get(drill.target)
             self._target = offered[proposed(view, offered, selected)]
             self._step = _Step.TARGET
@@ -131,8 +154,8 @@ class DrillDialog(Dialog[DrillChoice]):
             self._is_yes = False
 
     def _kinds(self) -> DialogContent:
-        drills = self._drills
-        width = max((len(drill.kind) for drill in drills), default=0) + 2
+        drills = self._listed
+        width = max((len(drill.kind) for drill in self._drills), default=0) + 2
         body = [
             self._item(
                 (span(drill.kind.ljust(width), Tone.STRONG), span(drill.title)),
@@ -149,26 +172,30 @@ class DrillDialog(Dialog[DrillChoice]):
             title="Run a drill: choose a fault",
             body=[*body, Line(), *(Line((span(f"  {text}", Tone.DIM),)) for text in texts)],
             foot=[
-                Line((span(f"  {none}up and down choose, Enter continues, esc closes", Tone.DIM),))
+                self._filter.line("  filter", self.text_width),
+                Line((span(f"  {none}type to filter, Enter continues, esc closes", Tone.DIM),)),
             ],
             banner=self._why_frozen(),
             cursor=next((i for i, drill in enumerate(drills) if drill.kind == self._kind), 0),
         )
 
     def _targets(self) -> DialogContent:
-        view, offered = self.state.view, self._offered
+        view = self.state.view
         key = self._target.key if self._target else ""
         body = [
             self._item(target_cell(view, target, self.glyphs), is_chosen=target.key == key)
-            for target in offered
+            for target in self._listed_targets
             if view
         ]
         return DialogContent(
             title=f"Drill {self._kind}: which {self._drill.target if self._drill else 'target'}?",
             body=body,
-            foot=[Line((span("  Enter continues, left goes back, esc closes", Tone.DIM),))],
+            foot=[
+                self._filter.line("  filter", self.text_width),
+                Line((span("  Enter continues, left goes back, esc closes", Tone.DIM),)),
+            ],
             banner=self._why_frozen(),
-            cursor=next((i for i, target in enumerate(offered) if target.key == key), 0),
+            cursor=next((i for i, each in enumerate(self._listed_targets) if each.key == key), 0),
         )
 
     def _confirm(self) -> DialogContent:

@@ -5,6 +5,8 @@ rows that differ. A tick that changes nothing costs no frame. ``Panel`` adds wha
 overview share: the state they show, the focus, and moving inside them.
 """
 
+from typing import ClassVar
+
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -14,7 +16,8 @@ from textual.widget import Widget
 from typing_extensions import override
 
 from console.viewmodel.console_state import State
-from console.viewmodel.drawing.text import Ground, Line, Span, Tone, fit
+from console.viewmodel.dialog_frame import TextField
+from console.viewmodel.drawing.text import Ground, Line, Span, Tone, cells_wide, fit, span
 from console.widgets.appearance import Appearance
 from console.widgets.shows_state import ShowsState
 
@@ -69,9 +72,37 @@ class Painted(Widget):
 class Panel(Painted, ShowsState, can_focus=True):
     """A part of the overview that shows the state, with a heading, and can be moved in."""
 
+    has_filter: ClassVar[bool] = True
+    """Whether its rows can be filtered."""
+
     def __init__(self, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(appearance, id=id)
         self.state = State()
+        self.filter = TextField()
+        self.is_typing_filter = False
+
+    def start_filter(self) -> None:
+        """Take the next keys for the filter, up to Enter or Escape."""
+        if self.has_filter:
+            self.is_typing_filter = True
+            self.repaint()
+
+    def on_key(self, event: events.Key) -> None:
+        """Edit the filter. Escape clears one that stands; other keys are the app's."""
+        if not self.has_filter or event.key in {"up", "down", "pageup", "pagedown", "tab"}:
+            return
+        is_cleared = event.key == "escape"
+        if not (self.is_typing_filter or (is_cleared and self.filter.text)):
+            return
+        event.stop()
+        if is_cleared:
+            self.filter, self.is_typing_filter = self.filter.cleared(), False
+        elif event.key == "enter":
+            self.is_typing_filter = False
+        else:
+            character = event.character if event.is_printable else None
+            self.filter = self.filter.pressed(event.key, character)
+        self.repaint()
 
     @override
     def show(self, state: State) -> None:
@@ -100,19 +131,25 @@ class Panel(Painted, ShowsState, can_focus=True):
         self.move(1_000_000 if to_end else -1_000_000)
 
     def headed(self, heading: Line, note: str = "") -> Line:
-        """Return ``heading`` with the focus mark and ``note`` at its right end."""
+        """Return ``heading`` with the focus mark, and the filter and ``note`` at its right end."""
         glyphs = self.appearance.glyphs
         spans = _marked(heading.spans, glyphs.cursor) if self.has_focus else heading.spans
-        tail = Span(f"  {note} ", Tone.DIM) if note else Span("")
-        room = max(0, self.size.width - len(tail.text))
-        return Line((*fit(spans, room, glyphs.ellipsis), tail), Ground.HEADING)
+        filtered = f"  /{self.filter.text}{'_' if self.is_typing_filter else ''}"
+        is_filtered = self.is_typing_filter or bool(self.filter.text)
+        tail = (
+            span(filtered if is_filtered else "", Tone.FOCUS),
+            Span(f"  {note} " if note else "", Tone.DIM),
+        )
+        room = max(0, self.size.width - cells_wide(tail))
+        return Line((*fit(spans, room, glyphs.ellipsis), *tail), Ground.HEADING)
 
     def on_focus(self) -> None:
         """Mark the heading."""
         self.repaint()
 
     def on_blur(self) -> None:
-        """Unmark the heading."""
+        """Unmark the heading, and type no filter any more."""
+        self.is_typing_filter = False
         self.repaint()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

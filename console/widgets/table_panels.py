@@ -12,6 +12,7 @@ from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.table_layout import TextTable
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone
+from console.viewmodel.filtering import filtered_table
 from console.widgets.appearance import Appearance
 from console.widgets.painted import Panel
 
@@ -35,7 +36,7 @@ class TablePanel(Panel):
 
     def draw(self) -> list[Line]:
         """Return the heading and the rows in the window."""
-        table = self._draw_table(self.state, self.size.width, self.appearance.glyphs)
+        table = self._table()
         rows = self.size.height - 1
         self._settle(table.keys, rows)
         shown = range(self._top, min(len(table.rows), self._top + rows))
@@ -48,9 +49,14 @@ class TablePanel(Panel):
             lines.append(self._row(table.line(index), is_selected=is_selected))
         return lines
 
+    def _table(self) -> TextTable:
+        """Return the table with the rows that the filter lets through."""
+        table = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs)
+        return filtered_table(table, self.filter.text)
+
     def move(self, delta: int) -> None:
         """Move the cursor; the first move puts it on the first row."""
-        keys = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs).keys
+        keys = self._table().keys
         if not keys:
             return
         target = 0 if self._key is None and abs(delta) == 1 else self._position + delta
@@ -61,7 +67,7 @@ class TablePanel(Panel):
     def on_click(self, event: events.Click) -> None:
         """Put the cursor on the row under the mouse."""
         index = self._top + event.y - 1
-        keys = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs).keys
+        keys = self._table().keys
         if event.y > 0 and index < len(keys):
             self._position, self._key = index, keys[index]
             self.repaint()
@@ -73,6 +79,8 @@ class TablePanel(Panel):
         elif self._key is not None and keys:
             self._position = min(self._position, len(keys) - 1)
             self._key = keys[self._position]
+        elif not keys:
+            self._key = None
         last_top = max(0, len(keys) - rows)
         if self._key is not None:
             self._top = min(max(self._top, self._position - rows + 1), self._position)

@@ -1,6 +1,10 @@
 """Panels that show running text: the event stream and the plan."""
 
+from dataclasses import replace
+
+from console.viewmodel.console_state import EventWindow
 from console.viewmodel.drawing.text import Line
+from console.viewmodel.filtering import filtered_log
 from console.viewmodel.panels.event_stream import event_lines, moved_anchor
 from console.viewmodel.panels.plan_panel import plan_heading, plan_lines
 from console.widgets.appearance import Appearance
@@ -22,19 +26,28 @@ class EventPanel(Panel):
     def draw(self) -> list[Line]:
         """Return the heading and the window on the stream."""
         heading, *rows = event_lines(
-            self.state, self.anchor_seq, self.size.width, self.size.height, self.appearance.glyphs
+            replace(self.state, log=self._log()),
+            self.anchor_seq,
+            self.size.width,
+            self.size.height,
+            self.appearance.glyphs,
         )
         return [self.headed(heading), *rows]
+
+    def _log(self) -> EventWindow:
+        return filtered_log(self.state.log, self.filter.text)
 
     def move(self, delta: int) -> None:
         """Move by lines of the stream; at its end the panel follows again."""
         page = max(1, self.size.height - 1)
-        self.anchor_seq = moved_anchor(self.state.log, self.anchor_seq, delta, page)
+        self.anchor_seq = moved_anchor(self._log(), self.anchor_seq, delta, page)
         self.repaint()
 
 
 class PlanPanel(Panel):
     """The plan that waits, scrolled by lines."""
+
+    has_filter = False
 
     def __init__(self, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
         super().__init__(appearance, id=id)

@@ -12,6 +12,7 @@ from console.viewmodel.drawing.text import Cell, Line, Span, Tone, cells_wide, f
 
 _KEY_NAMES: Final = {
     "question_mark": "?",
+    "slash": "/",
     "escape": "esc",
     "enter": "enter",
     "shift+tab": "shift+tab",
