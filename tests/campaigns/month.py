@@ -41,13 +41,14 @@ _HOUR_S: Final = 3600.0
 _KEEP_BYTES: Final = 500 * 10**6
 """The default of ``[cluster]``."""
 _RESTART: Final = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 begin_s = time.perf_counter()
 from controller.store.snapshots import restore
 machine, run = restore(Path(sys.argv[1]))
 took_s = time.perf_counter() - begin_s
-memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+status = Path("/proc/self/status").read_text()  # the peak since exec, not that of the parent
+memory_mb = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps({"events": run.num_events, "took_s": took_s, "memory_mb": memory_mb}))
 """
 
