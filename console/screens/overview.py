@@ -16,14 +16,16 @@ from console.viewmodel.console_state import State
 from console.viewmodel.details.detail import DetailSubject, subject_of_alert
 from console.viewmodel.panel_places import WIDE, Need, PanelBox, arrange, is_too_small, shares_space
 from console.viewmodel.panels.alerts_panel import alert_table, alerts_of
+from console.viewmodel.panels.fleet_panel import fleet_lines
 from console.viewmodel.panels.incidents_panel import incident_table
 from console.viewmodel.panels.key_bar import KeyHint
 from console.viewmodel.panels.nodes_panel import node_table
 from console.viewmodel.panels.plan_panel import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.panels.tasks_panel import task_table
+from console.viewmodel.panels.trend_panel import trend_lines
 from console.widgets.appearance import Appearance
-from console.widgets.bars import KeyBar, StateBar
+from console.widgets.bars import KeyBar, Picture, StateBar
 from console.widgets.painted import Panel
 from console.widgets.shows_state import ShowsState
 from console.widgets.table_panels import TablePanel
@@ -71,6 +73,8 @@ class Overview(ConsoleScreen):
         yield StateBar(status_line, appearance, id="status")
         yield TablePanel(node_table, appearance, id="nodes")
         yield TablePanel(task_table, appearance, id="tasks")
+        yield Picture(trend_lines, appearance, id="trend")
+        yield Picture(fleet_lines, appearance, id="fleet")
         yield PlanPanel(appearance, id="plan")
         yield TablePanel(incident_table, appearance, id="incidents")
         yield TablePanel(alert_table, appearance, id="alerts")

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from console.viewmodel.activity import Activity
+from console.viewmodel.trend import Trend
 from controller.api.views import (
     ClusterView,
     IncidentState,
@@ -68,6 +69,7 @@ class State:
     armed_until: float | None = None
     activity: Activity | None = None
     progress: tuple[str, ...] = ()
+    trend: Trend = ()
 
     @property
     def is_armed(self) -> bool:

@@ -11,6 +11,9 @@ from typing import Final, NamedTuple
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 16
 WIDE: Final = 190
+CHARTED: Final = (150, 36)
+"""Least columns and rows of a terminal with charts beside nodes and tasks."""
+_LEAST_CHARTS: Final = 9
 _LEAST_SHARED: Final = 9
 """Rows that alerts and events need at least to stand together."""
 ROOMY: Final = 32
@@ -58,19 +61,38 @@ def arrange(width: int, height: int, need: Need) -> dict[str, PanelBox]:
     body = bottom - top
     tasks = min(1 + need.tasks, max(2, body // 4))
     nodes = min(1 + need.nodes, max(2, body * 2 // 5))
+    is_charted = width >= CHARTED[0] and height >= CHARTED[1] and need.nodes > 0
+    charts = width * 2 // 5 if is_charted else 0
+    if is_charted:
+        boxes |= _charts(PanelBox(width - charts, top, charts, nodes + gap + tasks))
     for name, rows in (("nodes", nodes), ("tasks", tasks)):
-        boxes[name] = PanelBox(0, top, width, rows)
+        boxes[name] = PanelBox(0, top, width - charts - is_charted, rows)
         top += rows + gap
+    if is_charted:
+        top = max(top, 1 + _LEAST_CHARTS + gap)
     lower = PanelBox(0, top, width, bottom - top)
     split = _beside if width >= WIDE else _stacked
     boxes |= split(lower, need, gap)
     return {name: boxes.get(name, PanelBox(0, 0, 0, 0)) for name in _PANELS}
 
 
+def _charts(box: PanelBox) -> dict[str, PanelBox]:
+    """The WAF's chart above the map of the fleet; the map gets what a tall chart does not need."""
+    x, y, width, height = box
+    height = max(height, _LEAST_CHARTS)
+    trend = max(5, min(8, height // 2))
+    return {
+        "trend": PanelBox(x, y, width, trend),
+        "fleet": PanelBox(x, y + trend, width, height - trend),
+    }
+
+
 _PANELS: Final = (
     "status",
     "nodes",
     "tasks",
+    "trend",
+    "fleet",
     "plan",
     "incidents",
     "alerts",

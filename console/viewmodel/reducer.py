@@ -15,6 +15,7 @@ from console.viewmodel.activity import (
     followed,
 )
 from console.viewmodel.console_state import EventWindow, Link, LinkPhase, State
+from console.viewmodel.trend import followed_trend
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import FromServer, Greeting, LogLines, Reply, Snapshot
 
@@ -153,6 +154,7 @@ def _viewed(state: State, view: ClusterView) -> State:
         view=view,
         view_at=state.now,
         log=state.log if is_same_run else EventWindow(),
+        trend=followed_trend(state.trend if is_same_run else (), view),
         activity=followed(activity, view, state.now) if activity else None,
     )
 

@@ -1,4 +1,4 @@
-"""One-line widgets: status, decision, activity and keys. None of them takes the focus."""
+"""Widgets without a focus: status, decision, activity and keys in a line each, and charts."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,6 +15,7 @@ from console.widgets.painted import Painted
 from console.widgets.shows_state import ShowsState
 
 DrawLine = Callable[[State, int, Glyphs], Line]
+DrawLines = Callable[[State, int, int, Glyphs], list[Line]]
 Hints = Callable[[State], Sequence[KeyHint]]
 
 
@@ -35,6 +36,32 @@ class StateBar(Painted, ShowsState):
     @override
     def draw(self) -> list[Line]:
         return [self._draw_line(self._state, self.size.width, self.appearance.glyphs)]
+
+
+class Picture(Painted, ShowsState):
+    """Lines that the view model draws from the state, and that take no focus.
+
+    They are drawn anew only with a new view, or in another size: a large fleet has many workers.
+    """
+
+    def __init__(self, draw: DrawLines, appearance: Appearance, *, id: str) -> None:  # noqa: A002 (Textual's name)
+        super().__init__(appearance, id=id)
+        self._draw_lines = draw
+        self._state = State()
+        self._drawn_of: tuple[object, ...] = ()
+
+    @override
+    def show(self, state: State) -> None:
+        self._state = state
+        drawn_of = (id(state.view), state.view_at, self.size, state.is_stale)
+        if self.size.width > 0 and drawn_of != self._drawn_of:
+            self._drawn_of = drawn_of
+            self.paint(self.draw(), is_faded=state.is_stale)
+
+    @override
+    def draw(self) -> list[Line]:
+        width, height = self.size
+        return self._draw_lines(self._state, width, height, self.appearance.glyphs)
 
 
 class KeyBar(Painted, ShowsState):

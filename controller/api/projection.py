@@ -15,6 +15,7 @@ from controller.api.views import (
     MeasurementView,
     NodeView,
     OrderView,
+    PaceView,
     PlanView,
     PreparedView,
     RehearsedCureView,
@@ -26,8 +27,10 @@ from controller.api.views import (
     WorkerView,
 )
 from controller.core.heartbeats.heartbeat_watch import ListedRank, Pulse, rank_pulses
+from controller.core.rules.pace import Pace
 from controller.core.rules.placement import runs_of
 from controller.core.rules.planner.explanation import Explanation
+from controller.core.rules.policy import Policy
 from controller.core.rules.transitions import Transition
 from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Incident
@@ -59,6 +62,8 @@ class Frame:
     controller: ControllerView | None = None
     pulses: Mapping[NodeId, Pulse] = field(default_factory=dict)
     """What the nodes said of themselves last."""
+    policy: Policy = field(default_factory=Policy)
+    """Says from when on iterations are late."""
 
 
 def project(
@@ -89,7 +94,7 @@ def project(
             for name, node in state.nodes.items()
             if node.contact.condition is not NodeCondition.REMOVED
         ],
-        tasks=[_task(task, frame.max_losses) for task in tasks],
+        tasks=[_task(task, frame.max_losses, frame.policy) for task in tasks],
         incidents=[incident_view(incident) for incident in state.incidents.all],
         plans=[
             plan_view(plan, waf, frame.explanations.get((plan.name, plan.revision)))
@@ -208,7 +213,7 @@ def _measured_size(size: MeasuredSize, run: MeasuredRun | None) -> MeasuredSizeV
     )
 
 
-def _task(task: TaskState, max_losses: int | None) -> TaskView:
+def _task(task: TaskState, max_losses: int | None, policy: Policy) -> TaskView:
     spec = task.spec
     losses = task.progress.losses  # in the order of iterations
     newest = list(islice(reversed(losses), max_losses or len(losses)))[::-1]
@@ -231,6 +236,7 @@ def _task(task: TaskState, max_losses: int | None) -> TaskView:
         flops_per_s=flops_per_s,
         losses={iteration: losses[iteration] for iteration in newest},
         num_rerun_iterations=task.progress.num_rerun_iterations,
+        pace=_pace(task.watch.pace, policy),
         unsupported=list(task.limits.unsupported),
         transition=_transition(task.transitions.current) if task.transitions.current else None,
         min_workers=spec.min_workers,
@@ -254,8 +260,19 @@ def _orders(orders: TaskOrders) -> Iterator[OrderView]:
         )  # fmt: skip
 
 
+def _pace(pace: Pace, policy: Policy) -> PaceView | None:
+    average_s = pace.average_s
+    if average_s is None:
+        return None
+    return PaceView(
+        durations_s=list(pace.plain), average_s=average_s, late_s=policy.late_factor * average_s,
+        hang_s=pace.limit_s(policy, is_long=False),
+    )  # fmt: skip
+
+
 def _transition(transition: Transition) -> TransitionView:
     return TransitionView(
+        decided_at=transition.decided_at,
         kind=transition.kind,
         steps=[
             StepView(name=step, predicted_s=seconds, actual_s=transition.actual_s.get(step))

@@ -244,9 +244,24 @@ class StepView(View):
     actual_s: float | None = None
 
 
+class PaceView(View):
+    """How long a task's iterations take, and from when on they are late, or a hang."""
+
+    durations_s: list[float] = Field(default_factory=list)
+    """Of the newest iterations of this layout, oldest first. Those that save are left out."""
+    average_s: float
+    """Their median, or that of the layout before, scaled."""
+    late_s: float
+    """An iteration above this is late."""
+    hang_s: float
+    """One that takes longer is looked at as a hang."""
+
+
 class TransitionView(View):
     """The transition of a task from one generation to the next."""
 
+    decided_at: float | None = None
+    """When the new generation was begun."""
     kind: str
     """``reattempt``, ``restart``, ``shrink``, ``grow``, ``move`` or ``layout change``."""
     steps: list[StepView] = Field(default_factory=list)
@@ -291,6 +306,8 @@ class TaskView(View):
     losses: dict[int, float] = Field(default_factory=dict)
     """Loss by iteration: all iterations in the final report, the newest 120 in snapshots."""
     num_rerun_iterations: int = 0
+    pace: PaceView | None = None
+    """None until the times of some iterations are known."""
     unsupported: list[str] = Field(default_factory=list)
     """Settings that rule out a regroup in process, with reasons. Faults then take new processes."""
     transition: TransitionView | None = None

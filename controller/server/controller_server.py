@@ -128,6 +128,7 @@ class ControllerServer:
             prepared=plans.prepared,
             controller=self._controller.view(),
             pulses=self._controller.pulses,
+            policy=self._controller.policy,
         )
         return self._controller.views.view(self._clock.now(), frame)
 

@@ -14,6 +14,7 @@ from controller.api.views import (
     LogLine,
     NodeCondition,
     NodeView,
+    PaceView,
     PlanState,
     PlanView,
     StepView,
@@ -113,6 +114,12 @@ def task(name: str, iteration: int, **changes: object) -> TaskView:
         tokens_per_s=6_240.0 if name == "gpt-a" else 3_870.0,
         flops_per_s=3.1e9,
         losses={number: 2.0 + 3.5 / (1 + number / 20) for number in range(first, iteration + 1)},
+        pace=PaceView(
+            durations_s=[0.4 + 0.002 * (number % 7) for number in range(32)],
+            average_s=0.406,
+            late_s=0.447,
+            hang_s=1.406,
+        ),
     )
     return task_view.model_copy(update=changes)
 
@@ -289,6 +296,7 @@ def healed(now: float = 150.0) -> ClusterView:
 def parking_task(now: float = 37.9) -> ClusterView:
     """Return the cluster while gpt-a replaces a killed rank: it forms its groups."""
     transition = TransitionView(
+        decided_at=37.6,
         kind="restart",
         steps=[
             StepView(name="park", predicted_s=0.1, actual_s=0.022),

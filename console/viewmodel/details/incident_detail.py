@@ -1,5 +1,6 @@
 """An incident: its times as bars, its cause, its evidence, its cure and its cost."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from console.viewmodel.console_state import State
@@ -16,10 +17,12 @@ from console.viewmodel.drawing.numbers import latency
 from console.viewmodel.drawing.text import Line, Span, Tone, span
 from console.viewmodel.panels.incidents_panel import where
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
-from controller.api.views import IncidentState, IncidentView
+from controller.api.views import IncidentState, IncidentView, TransitionView
 
 _BAR: Final = 30
 _NAME_WIDTH: Final = 22
+_NOTABLE_S: Final = 0.05
+"""A step that is this much longer than predicted is said to be."""
 
 
 def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line]:
@@ -46,6 +49,7 @@ def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[
         Line(),
         title(f"TIMES  fault at {instant(state, incident.fault_at)}"),
         *_bars(state, incident, width, glyphs),
+        *_predicted(state, incident, width, glyphs),
         Line(),
         title(f"EVIDENCE {len(incident.evidence)}"),
     ]
@@ -92,25 +96,77 @@ def _bars(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> l
     found = phases(state, incident)
     whole = sum(took for _, took, _ in found) or 1.0
     room = max(8, min(_BAR * 2, width - _NAME_WIDTH - 10))
+    scale = _Scale(whole, room, glyphs.spark[-1])
     lines, begun = [], 0.0
     for name, took, is_over in found:
-        first = round(begun / whole * room)
-        size = max(1, round((begun + took) / whole * room) - first)
-        tone = Tone.GOOD if is_over else Tone.WARN
-        bar = " " * min(first, room - 1) + glyphs.spark[-1] * min(size, room)
-        more = "" if is_over else " so far"
-        lines.append(
-            Line(
-                (
-                    Span(f"{name:<{_NAME_WIDTH}}", Tone.DIM),
-                    Span(f"{latency(took):>8}  "),
-                    Span(bar[:room], tone),
-                    Span(more, Tone.WARN),
-                )
-            )
-        )
+        bar = scale.bar(name, took, begun, Tone.GOOD if is_over else Tone.WARN)
+        lines.append(Line((*bar.spans, Span("" if is_over else " so far", Tone.WARN))))
         begun += took
     return lines
+
+
+def _predicted(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return the steps of the cure, each with what was predicted above what it took."""
+    transition = _transition_of(state, incident)
+    if transition is None or not transition.steps:
+        return []
+    whole = max(
+        sum(step.predicted_s for step in transition.steps),
+        sum(step.actual_s or 0.0 for step in transition.steps),
+    )
+    room = max(8, min(_BAR * 2, width - _NAME_WIDTH - 22))
+    lines = [Line(), title(f"STEPS OF THE CURE  {transition.kind}, predicted above actual")]
+    scale = _Scale(whole, room, glyphs.spark[-1])
+    predicted_begun = actual_begun = 0.0
+    for step in transition.steps:
+        name, took = step.name, step.actual_s
+        lines.append(scale.bar(name, step.predicted_s, predicted_begun, Tone.DIM))
+        predicted_begun += step.predicted_s
+        if took is None:
+            lines.append(Line((Span(" " * _NAME_WIDTH), Span(f"{'not yet':>8}", Tone.DIM))))
+            continue
+        over_s = took - step.predicted_s
+        tone = Tone.WARN if over_s > _NOTABLE_S else Tone.GOOD
+        bar = scale.bar("", took, actual_begun, tone)
+        more = f"  {glyphs.warn} +{latency(over_s)}" if over_s > _NOTABLE_S else ""
+        lines.append(Line((*bar.spans, Span(more, Tone.WARN))))
+        actual_begun += took
+    return lines
+
+
+def _transition_of(state: State, incident: IncidentView) -> TransitionView | None:
+    """Return the newest transition of the incident's task if it is the cure of this incident."""
+    tasks = state.view.tasks if state.view else []
+    task = next((each for each in tasks if each.name == incident.task), None)
+    transition = task.transition if task else None
+    if transition is None or transition.decided_at is None:
+        return None
+    until = state.cluster_now if incident.resolved_at is None else incident.resolved_at
+    return transition if incident.fault_at <= transition.decided_at <= until else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Seconds as cells: ``whole`` seconds take ``room`` cells."""
+
+    whole: float
+    room: int
+    block: str
+
+    def bar(self, name: str, took: float, begun: float, tone: Tone) -> Line:
+        """Return a name, a duration, and a bar that begins where the one before it ends."""
+        per_s = self.room / (self.whole or 1.0)
+        first = min(self.room - 1, round(begun * per_s))
+        size = max(1, round((begun + took) * per_s) - first)
+        bar = (" " * first + self.block * size)[: self.room]
+        number_tone = Tone.DIM if tone is Tone.DIM else Tone.PLAIN
+        return Line(
+            (
+                Span(f"{name:<{_NAME_WIDTH}}", Tone.DIM),
+                Span(f"{latency(took):>8}  ", number_tone),
+                Span(f"{bar:<{self.room}}", tone),
+            )
+        )
 
 
 def _cost(incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:

@@ -4,8 +4,9 @@ from typing import Final
 
 from console.viewmodel.console_state import State
 from console.viewmodel.details.labelled import commands, events_of, label_line, labelled, title
+from console.viewmodel.drawing.charts import ChartColumn, column_chart
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.viewmodel.drawing.numbers import short, sparkline
+from console.viewmodel.drawing.numbers import latency, short, sparkline
 from console.viewmodel.drawing.text import Cell, Line, Span, Tone, fit, span
 from console.viewmodel.panels.incidents_panel import incident_line
 from console.viewmodel.panels.tasks_panel import layout_words, loss_words
@@ -16,6 +17,8 @@ from profiles.layout import Layout
 
 _CURVE: Final = 40
 _RANK_WIDTH: Final = 22
+_AXIS: Final = 9
+_CHART_ROWS: Final = 5
 _Place = tuple[NodeView, WorkerView]
 
 
@@ -30,6 +33,7 @@ def task_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line
         *labelled("why", task.note, width, glyphs, Tone.WARN),
         *_settings(task, width, glyphs),
         *_progress(task, width, glyphs),
+        *_iteration_times(task, width, glyphs),
         *_topology(state, task, width, glyphs),
         Line(),
         title("TRANSITION"),
@@ -77,6 +81,32 @@ def _progress(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
         *labelled("speed", f"{speed}{tokens}", width, glyphs),
         *labelled("checkpoint", f"{task.checkpoint_iteration}, {behind} iterations ago", width, glyphs),
     ]  # fmt: skip
+
+
+def _iteration_times(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return the newest iterations as columns, with the limit above which one is late."""
+    pace = task.pace
+    if pace is None:
+        none = Line((span("not measured yet: no average of this layout is known", Tone.DIM),))
+        return [Line(), title("ITERATION TIMES"), none]
+    words = (
+        f"average {latency(pace.average_s)}, late above {latency(pace.late_s)},"
+        f" looked at as a hang after {latency(pace.hang_s)}"
+    )
+    heading = Line((span("ITERATION TIMES  ", Tone.TITLE), span(words, Tone.DIM)))
+    top_s = 1.25 * max(pace.late_s, *pace.durations_s)
+    columns: list[ChartColumn] = [
+        (each / top_s, Tone.WARN if each > pace.late_s else Tone.GOOD)
+        for each in pace.durations_s[-max(8, width - _AXIS) :]
+    ]
+    spread = [one for column in columns for one in (column, column)] if width > 90 else columns
+    chart = column_chart(spread, _CHART_ROWS, glyphs.spark, (pace.late_s / top_s, glyphs.rule))
+    labels = [latency(top_s), *[""] * (_CHART_ROWS - 2), "0"]
+    rows = [
+        Line((Span(f"{label:>{_AXIS - 1}} ", Tone.DIM), *line.spans))
+        for label, line in zip(labels, chart, strict=True)
+    ]
+    return [Line(), heading, *rows]
 
 
 def _flops(flops_per_s: float) -> str:

@@ -58,6 +58,17 @@ def node_of(view: ClusterView, name: str) -> NodeView:
     return next(node for node in view.nodes if node.node == name)
 
 
+def test_a_task_has_its_iteration_times_and_their_limits() -> None:
+    world = training_world()
+    policy = replace(world.machine.policy, late_factor=1.5)
+    pace = task_of(view_of(world, replace(FRAME, policy=policy)), "gpt-a").pace
+    assert pace is not None
+    assert pace.durations_s == pytest.approx([world.iteration_s] * len(pace.durations_s), abs=0.05)
+    assert pace.average_s == pytest.approx(world.iteration_s, abs=0.05)
+    assert pace.late_s == pytest.approx(1.5 * pace.average_s)
+    assert pace.hang_s > pace.late_s
+
+
 def test_before_the_first_contact_everything_is_expected_and_idle() -> None:
     view = view_of(World(demo_machine()))
     assert [node.condition for node in view.nodes] == [NodeCondition.EXPECTED] * 4
