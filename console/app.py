@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.geometry import Size
 from textual.screen import Screen
+from typing_extensions import override
 
 from console.client.source import ControllerSource, Inbox, NoReplyError
 from console.command_palette import CommandSearch
@@ -23,7 +24,6 @@ from console.screens.console_screen import ConsoleScreen
 from console.screens.detail_screen import DetailScreen
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall, WaitingScreen
-from console.themes.colours import BACKGROUND
 from console.viewmodel.activity import Effect
 from console.viewmodel.console_state import Link, LinkPhase, State, is_recovering
 from console.viewmodel.details.detail import DetailSubject
@@ -61,7 +61,7 @@ def _bindings() -> list[BindingType]:
 class ConsoleApp(App[int], inherit_bindings=False):
     """The console. ``return_code`` is 0 after a normal end, 1 if the demo did not start."""
 
-    CSS = f"Screen {{ background: {BACKGROUND}; }} Dialog {{ background: black 35%; }}"
+    CSS = "Screen { background: $ground; } Dialog { background: black 35%; }"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {CommandSearch}
     BINDINGS: ClassVar[list[BindingType]] = _bindings()
 
@@ -74,9 +74,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
         *,
         appearance: Appearance | None = None,
     ) -> None:
+        self.appearance = appearance or Appearance()  # the style sheet asks for its colours
         super().__init__()
         self.animation_level = "none"
-        self.appearance = appearance or Appearance()
         self.inbox = Inbox()
         self.overview = Overview(self.appearance, bar_hints)
         self._source = source
@@ -98,12 +98,17 @@ class ConsoleApp(App[int], inherit_bindings=False):
         screens = [each for each in self.screen_stack if isinstance(each, DetailScreen)]
         return screens[-1].subject if screens else self.overview.subject
 
+    @override
+    def get_css_variables(self) -> dict[str, str]:
+        return {**super().get_css_variables(), "ground": self.appearance.palette.background}
+
     def get_default_screen(self) -> Screen[None]:
         """Return the overview; all other screens lie on top of it."""
         return self.overview
 
     def on_mount(self) -> None:
         """Start the connection and the tick."""
+        self.set_keymap(self.appearance.keys)
         self._waiting = WaitingScreen(self.appearance, self.state)
         _ = self.push_screen(self._waiting)
         self._check_size(self.size)

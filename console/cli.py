@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import getpass
 import importlib.metadata
+import json
 import logging
 import os
 import signal
@@ -33,6 +34,7 @@ from controller.logs.log_options import (
 if TYPE_CHECKING:
     from console.client.demo_process import DemoChild
     from console.client.source import ControllerSource
+    from console.configuration import ConsoleConfiguration
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -51,10 +53,24 @@ examples:
   unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
   unicron-console --cluster cluster.toml      attach to the controller of "unicron run cluster.toml"
   unicron-console --connect /run/unicron.sock attach to a controller at this API socket
+  unicron-console config show --origin        the settings, and where each comes from
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
 
 All arguments after --demo that the console does not know go to "unicron demo"
 (see "unicron demo --help")."""
+
+
+CONFIG: Final = """\
+The console's settings, from options, the environment (UNICRON_CONSOLE_THEME, UNICRON_CONSOLE_ASCII,
+UNICRON_CONSOLE_KEYMAP) and the file console.toml in $XDG_CONFIG_HOME/unicron. The first that has a
+value wins. The file may also have keys for commands:
+
+  theme = "light"
+  keymap = "vim"
+  [keys]
+  "panel.filter" = "f"
+  "node.drain" = "V"
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,7 +83,10 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console; return the exit code."""
-    arguments, extra = _parse(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["config"]:
+        return _run_config(words[1:])
+    arguments, extra = _parse(words)
     log = log_options(arguments)
     demo_argv = [sys.executable, "-m", "controller.cli", "demo", *extra, *log_arguments(log)]
     if arguments.demo and "--headless" in extra:
@@ -76,23 +95,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         _refuse(problem)
     if problem := log_problem(log):
         _refuse(problem)
+    configuration = _configuration(arguments)
     try:
         # Never on the terminal: the console draws on it.
         with logging_to(log, owns_terminal=False):
-            return _show(arguments, demo_argv)
+            return _show(arguments, demo_argv, configuration)
     except LogOptionError as error:
         _refuse(str(error))
 
 
-def _show(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
+def _show(
+    arguments: argparse.Namespace, demo_argv: Sequence[str], configuration: "ConsoleConfiguration"
+) -> int:
     if arguments.demo:
         _LOG.info("console starts a demo: pid=%d", os.getpid())
-        return _run_demo(demo_argv, is_ascii=arguments.ascii)
+        return _run_demo(demo_argv, configuration)
     path = _socket_of(arguments)
     if problem := connect_problem(path):
         _refuse_without_controller(arguments, problem)
     _LOG.info("console attaches: pid=%d socket=%s", os.getpid(), path)
-    return _attach(path, is_ascii=arguments.ascii)
+    return _attach(path, configuration)
 
 
 def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
@@ -148,7 +170,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         help="attach to the controller that runs this cluster file, also as ssh://HOST/FILE",
     )
     what.add_argument("--connect", metavar="SOCKET", help="attach to a controller's API socket")
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII signs only")
+    _add_appearance(parser)
     add_logging_arguments(parser, owns_terminal=False)
     parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
     arguments, extra = parser.parse_known_args(argv)
@@ -157,6 +179,59 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if extra and not arguments.demo:
         parser.error(f"unknown argument: {extra[0]}")
     return arguments, extra
+
+
+def _add_appearance(parser: argparse.ArgumentParser) -> None:
+    """Define the options that the user's file and the environment can have, too."""
+    parser.add_argument(
+        "--ascii", action="store_true", default=None, help="draw with ASCII signs only"
+    )
+    parser.add_argument(
+        "--theme", metavar="NAME",
+        help="dark, light, contrast, deuteranopia or tritanopia (see unicron-console config)",
+    )  # fmt: skip
+    parser.add_argument("--keymap", metavar="NAME", help="default or vim")
+
+
+def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
+    from console.configuration import (  # noqa: PLC0415 (pydantic is slow to import)
+        ConsoleSettingError,
+        read_configuration,
+    )
+
+    given = {name: getattr(arguments, name) for name in ("theme", "ascii", "keymap")}
+    try:
+        return read_configuration(
+            {name: value for name, value in given.items() if value is not None}
+        )
+    except ConsoleSettingError as error:
+        # A line for each mistake: editors jump to file and line.
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(EXIT_USAGE) from error
+
+
+def _run_config(argv: Sequence[str]) -> int:
+    """Print the console's settings."""
+    parser = _Parser(
+        prog="unicron-console config", description=CONFIG, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("what", choices=("show",), help="print the settings")
+    parser.add_argument("--origin", action="store_true", help="say where each value comes from")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_appearance(parser)
+    arguments = parser.parse_args(argv)
+    found = _configuration(arguments)
+    if arguments.json:
+        settings = {each.name: each._asdict() for each in found.origins}
+        sys.stdout.write(f"{json.dumps({'file': str(found.path), **settings})}\n")
+        return 0
+    sys.stdout.write(f"# {found.path}{'' if found.path.exists() else ' (not there)'}\n")
+    for name, value, origin in found.origins:
+        sys.stdout.write(
+            f"{name} = {json.dumps(value)}{f'  # {origin}' if arguments.origin else ''}\n"
+        )
+    return 0
 
 
 def _version() -> str:
@@ -204,13 +279,13 @@ def _refuse_without_controller(arguments: argparse.Namespace, problem: str) -> N
     _refuse(why_no_controller(cluster_place(arguments.cluster), problem), EXIT_NO_CONTROLLER)
 
 
-def _attach(path: Path, *, is_ascii: bool) -> int:
+def _attach(path: Path, configuration: "ConsoleConfiguration") -> int:
     from console.client.controller_link import ApiLink  # noqa: PLC0415 (imported when it is needed)
 
-    return _run_app(ApiLink(path, _clock()), owns_demo=False, is_ascii=is_ascii)
+    return _run_app(ApiLink(path, _clock()), configuration, owns_demo=False)
 
 
-def _run_demo(demo_argv: Sequence[str], *, is_ascii: bool) -> int:
+def _run_demo(demo_argv: Sequence[str], configuration: "ConsoleConfiguration") -> int:
     from console.client.demo_process import DemoChild, DemoSource  # noqa: PLC0415 (imported when needed)
 
     clock = _clock()
@@ -219,7 +294,7 @@ def _run_demo(demo_argv: Sequence[str], *, is_ascii: bool) -> int:
         started_at = clock()
         try:
             source = DemoSource(child, clock)
-            code = _run_app(source, owns_demo=True, is_ascii=is_ascii, clean_up=child.end)
+            code = _run_app(source, configuration, owns_demo=True, clean_up=child.end)
             if code != 0 and child.exit_code is not None:
                 sys.stderr.write(f"{child.failure()}\n")
                 return code
@@ -258,18 +333,21 @@ def _print(text: str) -> None:
 
 def _run_app(
     source: "ControllerSource",
+    configuration: "ConsoleConfiguration",
     *,
     owns_demo: bool,
-    is_ascii: bool,
     clean_up: Callable[[], object] = lambda: None,
 ) -> int:
     from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
     from console.operator_actions import OperatorSession  # noqa: PLC0415
+    from console.themes.colours import Palette  # noqa: PLC0415
     from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
     from console.widgets.appearance import Appearance  # noqa: PLC0415
 
     session = OperatorSession(_actor(), owns_demo=owns_demo, starts_armed=owns_demo)
-    appearance = Appearance(glyphs=ASCII if is_ascii else UNICODE)
+    settings = configuration.settings
+    glyphs = ASCII if settings.ascii else UNICODE
+    appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys)
     app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, appearance=appearance)
 
     last_resorts: list[threading.Timer] = []

@@ -7,6 +7,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from console.command_registry import COMMANDS, OperatorCommand
 from console.viewmodel.console_state import State
 from console.viewmodel.panels.key_bar import key_name
+from console.widgets.appearance import Appearance
 
 
 class CommandSearch(Provider):
@@ -30,7 +31,9 @@ class CommandSearch(Provider):
     def _help(self, command: OperatorCommand) -> str:
         state: State = getattr(self.app, "state", State())
         enabled = command.enabled(state)
-        keys = ", ".join(key_name(key) for key in command.key.split(","))
+        appearance: Appearance = getattr(self.app, "appearance", Appearance())
+        known = appearance.keys.get(command.id, command.key)
+        keys = ", ".join(key_name(key) for key in known.split(","))
         text = f"key {keys}" if enabled is True else f"key {keys}; not now: {enabled}"
         # Textual reads help texts as markup, and a reason may name a plan called "[/".
         return text.replace("[", "(")

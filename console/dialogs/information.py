@@ -7,7 +7,7 @@ from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.numbers import plural
 from console.viewmodel.drawing.text import Line, Tone, span
-from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines
+from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines, with_keys
 from console.viewmodel.panels.transition_steps import transition_lines
 from console.widgets.appearance import Appearance
 
@@ -30,7 +30,11 @@ class HelpDialog(Dialog[None]):
         return DialogContent(
             title="Help",
             body=[
-                *help_lines(self._hints(self.state), self.text_width, self.glyphs),
+                *help_lines(
+                    with_keys(self._hints(self.state), self.appearance.keys),
+                    self.text_width,
+                    self.glyphs,
+                ),
                 Line(),
                 *legend_lines(self.glyphs),
             ],

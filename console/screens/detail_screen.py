@@ -11,7 +11,7 @@ from console.screens.console_screen import LineScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.details.detail import DetailKind, DetailSubject, detail_picture, most_top
 from console.viewmodel.drawing.text import Line
-from console.viewmodel.panels.key_bar import KeyHint
+from console.viewmodel.panels.key_bar import KeyHint, with_keys
 from console.widgets.appearance import Appearance
 
 
@@ -48,7 +48,7 @@ class DetailScreen(LineScreen):
     def picture(self, width: int, height: int) -> list[Line]:
         return detail_picture(
             self.state, self.subject, self._top, (width, height), self.appearance.glyphs,
-            self._keys.hints(self.state, self.subject),
+            with_keys(self._keys.hints(self.state, self.subject), self.appearance.keys),
         )  # fmt: skip
 
     @override

@@ -18,7 +18,7 @@ from console.viewmodel.panel_places import WIDE, Need, PanelBox, arrange, is_too
 from console.viewmodel.panels.alerts_panel import alert_table, alerts_of
 from console.viewmodel.panels.fleet_panel import fleet_lines
 from console.viewmodel.panels.incidents_panel import incident_table
-from console.viewmodel.panels.key_bar import KeyHint
+from console.viewmodel.panels.key_bar import KeyHint, with_keys
 from console.viewmodel.panels.nodes_panel import node_table
 from console.viewmodel.panels.plan_panel import decision_line, plan_lines
 from console.viewmodel.panels.status_bar import activity_line, status_line
@@ -100,7 +100,7 @@ class Overview(ConsoleScreen):
             self.show(self._state)
 
     def _key_hints(self, state: State) -> Sequence[KeyHint]:
-        return self._hints_of(state, self.subject)
+        return with_keys(self._hints_of(state, self.subject), self._appearance.keys)
 
     @property
     def subject(self) -> DetailSubject | None:

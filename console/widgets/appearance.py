@@ -1,5 +1,6 @@
 """Colours and signs of the console, chosen once at the start."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from console.themes.colours import Palette
@@ -12,3 +13,5 @@ class Appearance:
 
     palette: Palette = field(default_factory=Palette)
     glyphs: Glyphs = UNICODE
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of commands, where they are not the registry's."""

@@ -1,6 +1,6 @@
 """A console under test: frozen clock, scripted source, and its screen as text."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -10,6 +10,7 @@ from console.app import ConsoleApp
 from console.client.source import Inbox, NoReplyError
 from console.operator_actions import OperatorSession
 from console.screens.waiting import WaitingScreen
+from console.themes.colours import Palette
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
 from console.viewmodel.reducer import LinkChanged, Received
@@ -117,6 +118,8 @@ async def console(
     is_armed: bool = False,
     owns_demo: bool = False,
     glyphs: Glyphs = UNICODE,
+    theme: str = "dark",
+    keys: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Bench]:
     """Run a console of ``size``, connected and showing ``view`` unless that is None."""
     source = FakeSource()
@@ -127,7 +130,7 @@ async def console(
         OperatorSession("alex", owns_demo=owns_demo, starts_armed=is_armed),
         lambda: holder[0].now if holder else 1_000.0,
         lambda: f"r{next(numbers)}",
-        appearance=Appearance(glyphs=glyphs),
+        appearance=Appearance(Palette(theme), glyphs, keys or {}),
     )
     async with app.run_test(size=size) as pilot:
         holder.append(Bench(app, pilot, source))

@@ -49,7 +49,8 @@ if "--linger" in arguments:
 RUN_DEMO = """
 import sys
 from console.cli import _run_demo
-raise SystemExit(_run_demo([sys.executable, *sys.argv[1:]], is_ascii=False))
+from console.configuration import read_configuration
+raise SystemExit(_run_demo([sys.executable, *sys.argv[1:]], read_configuration({}, {})))
 """
 
 

@@ -3,8 +3,8 @@
 The registry lives in ``console.command_registry``; this module only draws what it is given.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from console.viewmodel.drawing.glyphs import Glyphs
@@ -31,6 +31,11 @@ class KeyHint:
     title: str
     scope: str
     reason: str = ""
+
+
+def with_keys(hints: Sequence[KeyHint], keys: Mapping[str, str]) -> list[KeyHint]:
+    """Return the hints with the keys of an operator's own map."""
+    return [replace(hint, keys=keys.get(hint.id, hint.keys)) for hint in hints]
 
 
 @dataclass(frozen=True, slots=True)

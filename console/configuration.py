@@ -1,0 +1,141 @@
+"""The console's settings: options, environment, and a file in the user's configuration.
+
+An option wins over the environment, and that over the file. ``unicron-console config show`` says
+where each value comes from.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from console.key_map import key_map, key_map_mistakes
+from controller.clusterfile.toml_document import TomlDocument, TomlError, read_toml
+from profiles.key_mistakes import KeyMistake, key_mistakes
+
+ENVIRONMENT: Final = {
+    "theme": "UNICRON_CONSOLE_THEME", "ascii": "UNICRON_CONSOLE_ASCII",
+    "keymap": "UNICRON_CONSOLE_KEYMAP",
+}  # fmt: skip
+_TRUE: Final = frozenset({"1", "true", "yes"})
+
+
+class ConsoleSettings(BaseModel):
+    """What an operator may choose for the console."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    theme: Literal["dark", "light", "contrast", "deuteranopia", "tritanopia"] = "dark"
+    ascii: bool = False
+    keymap: Literal["default", "vim"] = "default"
+    keys: dict[str, str] = Field(default_factory=dict)
+
+
+class ConsoleSettingError(Exception):
+    """Settings can't be used. The text has one line for each mistake, with its place."""
+
+
+class SettingOrigin(NamedTuple):
+    """A setting, its value, and where it comes from."""
+
+    name: str
+    value: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleConfiguration:
+    """The settings, and where each comes from."""
+
+    settings: ConsoleSettings
+    origins: list[SettingOrigin]
+    path: Path
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Keys of each command."""
+        return key_map(self.settings.keymap, self.settings.keys)
+
+
+def configuration_path(environment: Mapping[str, str]) -> Path:
+    """Return where the user's file is, by the XDG base directory specification."""
+    given = environment.get("XDG_CONFIG_HOME", "")
+    # A relative path is to be ignored, says the specification.
+    home = Path(given) if given.startswith("/") else Path.home() / ".config"
+    return home / "unicron" / "console.toml"
+
+
+def read_configuration(
+    options: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> ConsoleConfiguration:
+    """Return the settings.
+
+    Args:
+        options: Those of the command line that were given.
+        environment: The process's own if None.
+
+    Raises:
+        ConsoleSettingError: The file can't be read, or a value is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    path = configuration_path(environment)
+    document = _document_of(path)
+    values: dict[str, Any] = dict(document.values) if document else {}
+    origins = {
+        name: f"{path}:{document.line_of((name,))}" for name in values if document is not None
+    }
+    for name, variable in ENVIRONMENT.items():
+        if text := environment.get(variable, ""):
+            values[name] = text.lower() in _TRUE if name == "ascii" else text
+            origins[name] = variable
+    for name, value in options.items():
+        values[name], origins[name] = value, f"--{name}"
+    settings = _checked(values, document, path, origins)
+    found = [
+        SettingOrigin(name, getattr(settings, name), origins.get(name, "default"))
+        for name in ConsoleSettings.model_fields
+    ]
+    return ConsoleConfiguration(settings, found, path)
+
+
+def _document_of(path: Path) -> TomlDocument | None:
+    if not path.exists():
+        return None
+    try:
+        return read_toml(path)
+    except TomlError as error:
+        raise ConsoleSettingError(f"{path}:{error.line or 1}: {error}") from error
+
+
+def _checked(
+    values: Mapping[str, Any], document: TomlDocument | None, path: Path, origins: Mapping[str, str]
+) -> ConsoleSettings:
+    settings = None
+    mistakes: list[KeyMistake] = []
+    try:
+        # By way of JSON, because pydantic is strict about types there.
+        settings = ConsoleSettings.model_validate_json(json.dumps(values, default=str), strict=True)
+    except ValidationError as error:
+        mistakes = key_mistakes(error, {"": list(ConsoleSettings.model_fields), "keys": []})
+    if settings is not None:
+        mistakes = list(key_map_mistakes(settings.keymap, settings.keys))
+    if settings is None or mistakes:
+        lines = (f"{_place(each, document, path, origins)}: {each.text}" for each in mistakes)
+        raise ConsoleSettingError("\n".join(lines))
+    return settings
+
+
+def _place(
+    mistake: KeyMistake, document: TomlDocument | None, path: Path, origins: Mapping[str, str]
+) -> str:
+    """Return file and line of a mistake, or the option or variable that has it."""
+    name = str(mistake.location[0]) if mistake.location else ""
+    origin = origins.get(name, "")
+    if origin and not origin.startswith(f"{path}:"):
+        return origin
+    line = document.line_of(mistake.location) if document is not None else 1
+    return f"{path}:{line}"
