@@ -216,12 +216,16 @@ def _run_config(argv: Sequence[str]) -> int:
         prog="unicron-console config", description=CONFIG, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("what", choices=("show",), help="print the settings")
+    parser.add_argument(
+        "what", choices=("show", "keys"), help="print the settings, or the keys of each command"
+    )
     parser.add_argument("--origin", action="store_true", help="say where each value comes from")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     _add_appearance(parser)
     arguments = parser.parse_args(argv)
     found = _configuration(arguments)
+    if arguments.what == "keys":
+        return _print_keys(found, is_json=arguments.json)
     if arguments.json:
         settings = {each.name: each._asdict() for each in found.origins}
         sys.stdout.write(f"{json.dumps({'file': str(found.path), **settings})}\n")
@@ -231,6 +235,22 @@ def _run_config(argv: Sequence[str]) -> int:
         sys.stdout.write(
             f"{name} = {json.dumps(value)}{f'  # {origin}' if arguments.origin else ''}\n"
         )
+    return 0
+
+
+def _print_keys(configuration: "ConsoleConfiguration", *, is_json: bool) -> int:
+    from console.command_registry import COMMAND_BY_ID  # noqa: PLC0415 (it is needed only here)
+    from console.viewmodel.panels.key_bar import key_name  # noqa: PLC0415
+
+    keys = {
+        name: ", ".join(key_name(key) for key in text.split(","))
+        for name, text in configuration.keys.items()
+    }
+    if is_json:
+        sys.stdout.write(f"{json.dumps(keys)}\n")
+        return 0
+    for name, text in keys.items():
+        sys.stdout.write(f"{name:<20} {text:<18} {COMMAND_BY_ID[name].title}\n")
     return 0
 
 

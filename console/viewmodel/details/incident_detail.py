@@ -106,7 +106,7 @@ def _bars(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> l
 
 
 def _predicted(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the steps of the cure, each with what was predicted above what it took."""
+    """Return the steps of the cure, each with its prediction above its duration."""
     transition = _transition_of(state, incident)
     if transition is None or not transition.steps:
         return []

@@ -1,4 +1,4 @@
-"""Settings of the console: what wins, what is refused with its place, and keys that clash."""
+"""Settings of the console: their precedence, their mistakes with a place, and clashes of keys."""
 
 import json
 from collections.abc import Mapping
@@ -124,6 +124,20 @@ def test_the_settings_are_printed_with_their_origin(
     ]  # fmt: skip
     assert main(["config", "show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["theme"]["value"] == "light"
+
+
+def test_the_keys_are_printed_with_the_names_of_their_commands(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(environment, "[keys]\n'node.drain' = 'V'\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", environment["XDG_CONFIG_HOME"])
+    assert main(["config", "keys"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(COMMANDS)
+    [drain] = [line for line in printed if line.startswith("node.drain ")]
+    assert drain.split()[1] == "V"
+    assert main(["config", "keys", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["node.drain"] == "V"
 
 
 def test_a_wrong_file_ends_the_command(

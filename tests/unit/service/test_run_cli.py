@@ -1,4 +1,4 @@
-"""``unicron run`` up to the start: what it refuses, and what a dry run prints."""
+"""``unicron run`` up to the start: its refusals, and the output of a dry run."""
 
 import json
 import resource
