@@ -2,7 +2,8 @@
 
 Drills start whole demos, so they take turns. So does what looks closely at the timing of agents and
 SSH servers, and so do the ranks, which need all the memory bandwidth there is. Everything else goes
-wherever there is room. With three at a time, 2 cores are the limit and nothing is won.
+wherever there is room. With three at a time, 2 cores are the limit and nothing is won. By itself
+pytest-xdist begins with the groups of the most tests; ``--no-loadscope-reorder`` keeps our order.
 
 Property tests take the same examples every time, so that what fails does so because of a change;
 `make explore` looks for new ones.

@@ -7,6 +7,7 @@ feed the same function.
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
+from console.viewmodel.absence import Absence, missed
 from console.viewmodel.activity import (
     ActionPhase,
     Activity,
@@ -149,10 +150,17 @@ def _received(state: State, message: FromServer) -> State:
 def _viewed(state: State, view: ClusterView) -> State:
     is_same_run = state.view is None or state.view.started_wall_s == view.started_wall_s
     activity = state.activity
+    absence = state.absence
+    if absence is not None and not (activity and activity.is_open):
+        message = missed(absence, view, state.now)
+        activity = Activity(
+            "", "connected again", ActionPhase.DONE, state.now, state.now, message=message
+        )
     return replace(
         state,
         view=view,
         view_at=state.now,
+        absence=None,
         log=state.log if is_same_run else EventWindow(),
         trend=followed_trend(state.trend if is_same_run else (), view),
         activity=followed(activity, view, state.now) if activity else None,
@@ -171,10 +179,14 @@ def _logged(log: EventWindow, lines: list[LogLine]) -> EventWindow:
 def _link_changed(state: State, link: Link) -> State:
     # The operator armed the console while the data was live.
     is_gone = link.phase is not LinkPhase.LIVE and state.view is not None
+    absence = state.absence
+    if is_gone and absence is None and state.view is not None:
+        absence = Absence(state.view_at, state.view)
     return replace(
         state,
         now=max(state.now, link.since),
         link=link,
+        absence=absence,
         armed_until=None if is_gone else state.armed_until,
     )
 

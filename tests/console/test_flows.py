@@ -293,6 +293,30 @@ async def test_a_disconnect_disarms_and_refuses_verbs() -> None:
         assert not bench.app.state.is_armed
 
 
+async def test_after_a_reconnection_it_says_what_was_missed() -> None:
+    async with console(cluster_views.waiting(), size=(120, 40)) as bench:
+        await bench.link(LinkPhase.LOST, "refused")
+        await bench.wait(42.0)
+        await bench.link(LinkPhase.LOST, "refused again")
+        await bench.link(LinkPhase.LIVE)
+        assert "connected again" not in bench.screen, "the last view is still the old one"
+        await bench.show(cluster_views.healed())
+        assert "connected again: after 42 s: plan decided P-2 applied by alex" in bench.last_line
+        await bench.show(cluster_views.healed(160.0))
+        assert "connected again: after 42 s" in bench.last_line, "it is said once, and stays"
+
+
+async def test_an_action_under_way_is_not_covered_by_what_was_missed() -> None:
+    async with console(cluster_views.waiting(), size=(120, 40), is_armed=True) as bench:
+        await bench.press("A", opens_dialog=True)
+        await bench.press("y", "enter")
+        await bench.settle()
+        await bench.link(LinkPhase.LOST, "refused")
+        await bench.link(LinkPhase.LIVE)
+        await bench.show(cluster_views.healed())
+        assert "done  approve P-2 r1: P-2 is applied" in bench.last_line
+
+
 async def test_old_data_refuses_verbs() -> None:
     async with console(cluster_views.waiting(), is_armed=True) as bench:
         await bench.wait(7)

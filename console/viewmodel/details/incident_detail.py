@@ -162,7 +162,7 @@ class _Scale:
         number_tone = Tone.DIM if tone is Tone.DIM else Tone.PLAIN
         return Line(
             (
-                Span(f"{name:<{_NAME_WIDTH}}", Tone.DIM),
+                span(f"{name:<{_NAME_WIDTH}}", Tone.DIM),
                 Span(f"{latency(took):>8}  ", number_tone),
                 Span(f"{bar:<{self.room}}", tone),
             )

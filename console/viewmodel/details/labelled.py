@@ -6,7 +6,7 @@ from typing import Final
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import clock
-from console.viewmodel.drawing.text import Cell, Line, Span, Tone, span, wrap
+from console.viewmodel.drawing.text import Cell, Line, Tone, span, wrap
 from console.viewmodel.panels.event_stream import record_lines
 
 LABEL_WIDTH: Final = 11
@@ -33,7 +33,7 @@ def labelled(
 
 def label_line(label: str, cell: Cell) -> Line:
     """Return a label and a cell."""
-    return Line((Span(f"{label:<{LABEL_WIDTH}}", Tone.DIM), *cell))
+    return Line((span(f"{label:<{LABEL_WIDTH}}", Tone.DIM), *cell))
 
 
 def commands(words: Sequence[str]) -> list[Line]:
