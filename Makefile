@@ -42,7 +42,7 @@ demo: $(VENV)/.installed ## Watch two tasks train, break them, see them heal (AR
 test: $(VENV)/.dev ## Run the tests; gets an OpenSSH server, faketime and Prometheus where it can
 	@.ci/install-sshd
 	@.ci/install-prometheus $(VENV)/prometheus
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS="--seed 1" for a part)
 	@$(BIN)/python -m tests.campaigns.phases $(ARGS)
@@ -63,7 +63,7 @@ soak: $(VENV)/.dev ## Faults at random under training for MINUTES=20 (ARGS="--ki
 
 thorough: $(VENV)/.dev ## The tests' further combinations of layouts, faults and files; minutes
 	@.ci/install-sshd
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m thorough $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m thorough $(ARGS)
 
 explore: $(VENV)/.dev ## Property tests with new examples, again and again (ROUNDS=20); ARGS for some
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)" >&2; \

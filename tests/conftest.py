@@ -2,8 +2,9 @@
 
 Drills start whole demos, so they take turns. So does what looks closely at the timing of agents and
 SSH servers, and so do the ranks, which need all the memory bandwidth there is. Everything else goes
-wherever there is room. With three at a time, 2 cores are the limit and nothing is won. By itself
-pytest-xdist begins with the groups of the most tests; ``--no-loadscope-reorder`` keeps our order.
+wherever there is room. With three at a time, 2 cores are the limit and nothing is won. pytest-xdist
+begins with the groups of the most tests, so drills come last, beside small tests. Drills beside the
+group of clusters need more than 2 cores, and took longer.
 
 Property tests take the same examples every time, so that what fails does so because of a change;
 `make explore` looks for new ones.
@@ -35,8 +36,6 @@ _GROUP_BY_PLACE = {
     "ssh": "cluster",
     "ranks": "ranks",
 }
-_ORDER: dict[str | None, int] = {"drills": 0, "cluster": 1, "ranks": 2}
-"""The groups that share a worker for minutes, the longest first."""
 
 
 def pytest_configure() -> None:
@@ -51,11 +50,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the group of each test; tests of a group run one after the other, the longest first."""
+    """Name the group of each test; tests of a group run one after the other."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group_of(item) or _place_of(item).as_posix()))
-    # A worker takes groups in this order: a long one that begins late would end late and alone.
-    items.sort(key=lambda item: _ORDER.get(_group_of(item), len(_ORDER)))
 
 
 def _group_of(item: pytest.Item) -> str | None:

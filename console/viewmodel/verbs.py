@@ -16,6 +16,7 @@ from console.viewmodel.drawing.numbers import seconds
 from console.viewmodel.drill_targets import DrillTarget, hit_lines
 from controller.api.views import ClusterView, NodeView, PlanState, PlanView, TaskPhase, TaskView
 from controller.api.wire import (
+    MOST_SUBMITTED,
     Command,
     DeferPlan,
     LimitTask,
@@ -300,10 +301,11 @@ def _calm(view: ClusterView, _name: str, _text: str) -> str:
 
 def _file_mistake(text: str) -> str:
     try:
-        _ = Path(text).expanduser().read_text(encoding="utf-8")
+        content = Path(text).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError, RuntimeError) as error:
         return f"it can't be read: {getattr(error, 'strerror', None) or 'is no text'}".lower()
-    return ""
+    is_long = len(content) > MOST_SUBMITTED
+    return f"it has more than {MOST_SUBMITTED:,} characters" if is_long else ""
 
 
 def _submit(head: dict[str, Any], _view: ClusterView, _name: str, text: str) -> Command:

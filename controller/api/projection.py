@@ -265,7 +265,7 @@ def _pace(pace: Pace, policy: Policy) -> PaceView | None:
     if average_s is None:
         return None
     return PaceView(
-        durations_s=list(pace.plain), average_s=average_s, late_s=policy.late_factor * average_s,
+        durations_s=list(pace.plain), average_s=average_s, late_s=pace.late_limit_s(policy, average_s),
         hang_s=pace.limit_s(policy, is_long=False),
     )  # fmt: skip
 

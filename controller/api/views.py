@@ -252,7 +252,8 @@ class PaceView(View):
     average_s: float
     """Their median, or that of the layout before, scaled."""
     late_s: float
-    """An iteration above this is late."""
+    """Iterations whose median is above this are late: by a share of the average, and by the usual
+    spread around it."""
     hang_s: float
     """One that takes longer is looked at as a hang."""
 

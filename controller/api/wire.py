@@ -52,6 +52,10 @@ class Reply(View):
     data: dict[str, JsonValue] | None = None
 
 
+MOST_SUBMITTED: Final = 1_000_000
+"""Characters of a file of tasks."""
+
+
 class ClientCommand(View):
     """What every command says: a name for its reply, and who asks."""
 
@@ -241,7 +245,7 @@ class SubmitTasks(ClientCommand):
     kind: Literal["submit_tasks"] = "submit_tasks"
     name: str
     """Name of the file, for mistakes."""
-    text: Annotated[str, Field(max_length=1_000_000)]
+    text: Annotated[str, Field(max_length=MOST_SUBMITTED)]
     folder: str
 
 

@@ -228,6 +228,9 @@ async def test_a_file_of_tasks_is_submitted(tmp_path: Path) -> None:
         await bench.settle()
         await bench.press("enter")
         assert "it can't be read: no such file or directory" in bench.screen
+        path.write_text("#" * 1_000_001)
+        await bench.press("enter")
+        assert "it has more than 1,000,000 characters" in bench.screen
         path.write_text("[[task]]\n")
         await bench.press("enter", "y", "enter")
         assert await sent(bench) == SubmitTasks(

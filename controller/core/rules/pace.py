@@ -151,6 +151,9 @@ class Pace:
         now_s, average_s = median(self.plain[-num:]), median(self.plain)
         if average_s < _LEAST_JUDGED_S or min(self.plain) < _TOGETHER * average_s:
             return None
-        spread_s = median(abs(each - average_s) for each in self.plain)
-        limit_s = max(policy.late_factor * average_s, average_s + _NUM_SPREADS * spread_s)
-        return now_s if now_s > limit_s else None
+        return now_s if now_s > self.late_limit_s(policy, average_s) else None
+
+    def late_limit_s(self, policy: Policy, average_s: float) -> float:
+        """Return from when on iterations are late: above their average and its usual spread."""
+        spread_s = median(abs(each - average_s) for each in self.plain) if self.is_known else 0.0
+        return max(policy.late_factor * average_s, average_s + _NUM_SPREADS * spread_s)
