@@ -293,5 +293,8 @@ def num_unacknowledged(state_dir: Path) -> int | None:
 
 def record_pids(node: AgentNode) -> dict[str, int]:
     """Return the pid in each rank's record, by the record's stem."""
-    records = (node.state_dir / "ranks").glob("*.json")
-    return {path.stem: int(json.loads(path.read_text())["pid"]) for path in records}
+    found: dict[str, int] = {}
+    for path in (node.state_dir / "ranks").glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):  # its rank has just ended
+            found[path.stem] = int(json.loads(path.read_text())["pid"])
+    return found
