@@ -9,14 +9,14 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
+class LinkAbsence:
     """The last view before the connection was lost, and when that was."""
 
     since: float
     view: ClusterView
 
 
-def missed(absence: Absence, view: ClusterView, now: float) -> str:
+def missed(absence: LinkAbsence, view: ClusterView, now: float) -> str:
     """Return what ``view`` shows that the console has not seen happen."""
     before = absence.view
     away = f"after {seconds(now - absence.since)}"

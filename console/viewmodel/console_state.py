@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from console.viewmodel.absence import Absence
+from console.viewmodel.absence import LinkAbsence
 from console.viewmodel.activity import Activity
 from console.viewmodel.trend import Trend
 from controller.api.views import (
@@ -71,7 +71,7 @@ class State:
     activity: Activity | None = None
     progress: tuple[str, ...] = ()
     trend: Trend = ()
-    absence: Absence | None = None
+    absence: LinkAbsence | None = None
     """None while the connection holds."""
 
     @property

@@ -7,7 +7,7 @@ feed the same function.
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from console.viewmodel.absence import Absence, missed
+from console.viewmodel.absence import LinkAbsence, missed
 from console.viewmodel.activity import (
     ActionPhase,
     Activity,
@@ -181,7 +181,7 @@ def _link_changed(state: State, link: Link) -> State:
     is_gone = link.phase is not LinkPhase.LIVE and state.view is not None
     absence = state.absence
     if is_gone and absence is None and state.view is not None:
-        absence = Absence(state.view_at, state.view)
+        absence = LinkAbsence(state.view_at, state.view)
     return replace(
         state,
         now=max(state.now, link.since),

@@ -1,12 +1,12 @@
 """What a console says of the time without a connection."""
 
-from console.viewmodel.absence import Absence, missed
+from console.viewmodel.absence import LinkAbsence, missed
 from controller.api.views import ClusterView, ControllerView
 from tests.fakes import cluster_views
 
 
 def said(before: ClusterView, after: ClusterView) -> str:
-    return missed(Absence(10.0, before), after, 70.0)
+    return missed(LinkAbsence(10.0, before), after, 70.0)
 
 
 def with_term(view: ClusterView, term: int) -> ClusterView:
