@@ -98,6 +98,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         screens = [each for each in self.screen_stack if isinstance(each, DetailScreen)]
         return screens[-1].subject if screens else self.overview.subject
 
+    @property
+    def is_on_overview(self) -> bool:
+        """Whether no screen about one thing lies on the overview."""
+        return not any(isinstance(each, DetailScreen) for each in self.screen_stack)
+
     @override
     def get_css_variables(self) -> dict[str, str]:
         return {**super().get_css_variables(), "ground": self.appearance.palette.background}

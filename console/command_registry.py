@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Final, Literal, Protocol
 
 from console.viewmodel.console_state import State, why_not_current
-from console.viewmodel.details.detail import DetailKind, DetailSubject
+from console.viewmodel.details.detail import DetailSubject
 from console.viewmodel.panels.key_bar import KeyHint
-from console.viewmodel.verbs import VERB_BY_ID
+from console.viewmodel.verbs import VERB_BY_ID, VERBS
 
 Enabled = Literal[True] | str
 """True, or the reason why not."""
@@ -295,7 +295,10 @@ COMMANDS: Final = (
 )  # fmt: skip
 
 _ON_DETAILS: Final = frozenset({"app.mode", "app.help", "app.palette", "app.quit"})
-_MOVING: Final = frozenset({"plan.swap", "task.transition"})
+_ON_PLANS: Final = frozenset({"plan.approve", "plan.reject", "plan.defer"})
+_ON_LOST: Final = frozenset({"node.lost", "node.wait"})
+_ON_NODES: Final = frozenset(verb.id for verb in VERBS if verb.subject == "node")
+_ON_TASKS: Final = frozenset(verb.id for verb in VERBS if verb.subject == "task")
 COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 
 
@@ -353,15 +356,25 @@ def detail_hints(state: State, subject: DetailSubject) -> list[KeyHint]:
         KeyHint("", "down", "scroll", "", ""),
     ]
     hints = bar_hints(state, subject)
-    allowed = [each for each in hints if is_allowed_on(subject.kind, each.id)]
+    allowed = [each for each in hints if is_allowed_on(state, subject, each.id)]
     return [*here, *allowed]
 
 
-def is_allowed_on(kind: DetailKind, command_id: str) -> bool:
-    """Whether a command may run on a screen about a task, node, incident or plan."""
-    scope = command_id.partition(".")[0]
-    is_plan = scope == "plan" and kind == "incident" and command_id != "plan.swap"
-    return command_id in _ON_DETAILS or (scope == kind and command_id not in _MOVING) or is_plan
+def is_allowed_on(state: State, subject: DetailSubject, command_id: str) -> bool:
+    """Whether a command may run on the screen about a subject: only if it would be about that."""
+    if command_id in _ON_DETAILS:
+        return True
+    pending = state.pending
+    match subject.kind:
+        case "plan" | "incident":
+            shown = subject.name
+            is_its_plan = pending is not None and shown in {pending.id, pending.trigger}
+            return is_its_plan and command_id in _ON_PLANS
+        case "node":
+            is_away = any(node.node == subject.name for node in state.out_of_contact)
+            return command_id in _ON_NODES or (is_away and command_id in _ON_LOST)
+        case "task":
+            return command_id in _ON_TASKS
 
 
 def help_hints(state: State) -> list[KeyHint]:

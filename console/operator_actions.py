@@ -24,7 +24,7 @@ from console.screens.detail_screen import DetailKeys, DetailScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.console_state import LinkPhase, State
-from console.viewmodel.details.detail import DetailSubject
+from console.viewmodel.details.detail import DetailKind, DetailSubject
 from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, ModeSwitched
 from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
@@ -62,6 +62,11 @@ class Host(Protocol):
     @property
     def subject(self) -> DetailSubject | None:
         """The subject of the top screen, or the selection on the overview."""
+        ...
+
+    @property
+    def is_on_overview(self) -> bool:
+        """Whether no screen about one thing lies on the overview."""
         ...
 
     @property
@@ -211,13 +216,12 @@ class OperatorActions(Operator):
 
     @override
     def drill(self) -> None:
-        selection = self._host.overview.selection
         dialog = DrillDialog(
             self._host.appearance,
             self._clock,
             self._host.state,
-            selected_node=selection.node,
-            selected_task=selection.task,
+            selected_node=self._chosen("node"),
+            selected_task=self._chosen("task"),
         )
         self._host.ask(dialog, self._inject)
 
@@ -232,9 +236,7 @@ class OperatorActions(Operator):
     @override
     def show_transition(self) -> None:
         host = self._host
-        dialog = TransitionDialog(
-            host.appearance, self._clock, host.state, host.overview.selection.task
-        )
+        dialog = TransitionDialog(host.appearance, self._clock, host.state, self._chosen("task"))
         host.open(dialog)
 
     @override
@@ -296,15 +298,21 @@ class OperatorActions(Operator):
             panel.jump(to_end=to_end)
 
     def _node_out_of_contact(self) -> NodeView | None:
-        """Return the node that the decision line asks about.
+        """Return the node of the screen on top; on the overview, the one that is asked about.
 
-        If it asks about none: the selected node if it is unreachable, else the first unreachable
+        If none is asked about: the selected node if it is unreachable, else the first unreachable
         node.
         """
-        state = self._host.state
-        selected = self._host.overview.selection.node
-        chosen = [node for node in state.out_of_contact if node.node == selected]
-        return state.asked or next(iter(chosen or state.out_of_contact), None)
+        state, name = self._host.state, self._chosen("node")
+        chosen = next((node for node in state.out_of_contact if node.node == name), None)
+        if self._host.is_on_overview:
+            return state.asked or chosen or next(iter(state.out_of_contact), None)
+        return chosen
+
+    def _chosen(self, kind: DetailKind) -> str | None:
+        """Return the name of what is selected, or on the screen, if it is of this kind."""
+        subject = self._host.subject
+        return subject.name if subject is not None and subject.kind == kind else None
 
     def _decide_loss(self, node: NodeView, *, is_lost: bool) -> None:
         command = DecideLoss(

@@ -3,8 +3,7 @@
 Drills start whole demos, so they take turns. So does what looks closely at the timing of agents and
 SSH servers, and so do the ranks, which need all the memory bandwidth there is. Everything else goes
 wherever there is room. With three at a time, 2 cores are the limit and nothing is won. pytest-xdist
-begins with the groups of the most tests, so drills come last, beside small tests. Drills beside the
-group of clusters need more than 2 cores, and took longer.
+begins with the groups of the most tests, so drills come last, beside small tests.
 
 Property tests take the same examples every time, so that what fails does so because of a change;
 `make explore` looks for new ones.

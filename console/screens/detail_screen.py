@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from console.screens.console_screen import LineScreen
 from console.viewmodel.console_state import State
-from console.viewmodel.details.detail import DetailKind, DetailSubject, detail_picture, most_top
+from console.viewmodel.details.detail import DetailSubject, detail_picture, most_top
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.key_bar import KeyHint, with_keys
 from console.widgets.appearance import Appearance
@@ -17,10 +17,10 @@ from console.widgets.appearance import Appearance
 
 @dataclass(frozen=True, slots=True)
 class DetailKeys:
-    """Which keys a screen shows, and which commands it lets through, by what it is about."""
+    """The keys on a screen's bar, and whether a command may run there, by the subject."""
 
     hints: Callable[[State, DetailSubject], Sequence[KeyHint]]
-    are_allowed: Callable[[DetailKind, str], bool]
+    is_allowed: Callable[[State, DetailSubject, str], bool]
 
 
 class DetailScreen(LineScreen):
@@ -53,7 +53,7 @@ class DetailScreen(LineScreen):
 
     @override
     def allows(self, command_id: str) -> bool:
-        return self._keys.are_allowed(self.subject.kind, command_id)
+        return self._keys.is_allowed(self.state, self.subject, command_id)
 
     def action_back(self) -> None:
         """Return to the screen below."""

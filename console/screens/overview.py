@@ -5,7 +5,6 @@ The screen owns no data. It gives every panel the state, and places the panels b
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -13,7 +12,7 @@ from typing_extensions import override
 
 from console.screens.console_screen import ConsoleScreen
 from console.viewmodel.console_state import State
-from console.viewmodel.details.detail import DetailSubject, subject_of_alert
+from console.viewmodel.details.detail import DetailKind, DetailSubject, subject_of_alert
 from console.viewmodel.panel_places import WIDE, Need, PanelBox, arrange, is_too_small, shares_space
 from console.viewmodel.panels.alerts_panel import alert_table, alerts_of
 from console.viewmodel.panels.fleet_panel import fleet_lines
@@ -35,16 +34,6 @@ SelectionHints = Callable[[State, DetailSubject | None], Sequence[KeyHint]]
 
 FRESH_S = 8.0
 """An action this recent is shown in preference to the decision line where only one fits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Names of the selected node, task, incident and alert, None if none is selected."""
-
-    node: str | None
-    task: str | None
-    incident: str | None = None
-    alert: str | None = None
 
 
 class Overview(ConsoleScreen):
@@ -105,37 +94,18 @@ class Overview(ConsoleScreen):
     @property
     def subject(self) -> DetailSubject | None:
         """What the focus is on: a row, or the plan that waits."""
-        chosen, pending, panel = self.selection, self._state.pending, self.panel
-        if chosen.node is not None:
-            return DetailSubject("node", chosen.node)
-        if chosen.task is not None:
-            return DetailSubject("task", chosen.task)
-        if chosen.incident is not None:
-            return DetailSubject("incident", chosen.incident)
-        if chosen.alert is not None:
-            return subject_of_alert(chosen.alert)
-        if panel is not None and panel.id == "plan" and pending is not None:
-            return DetailSubject("plan", pending.id)
-        return None
+        panel, pending = self.panel, self._state.pending
+        if panel is not None and panel.id == "plan":
+            return DetailSubject("plan", pending.id) if pending else None
+        chosen = panel.selected if isinstance(panel, TablePanel) else None
+        if panel is None or chosen is None:
+            return None
+        return subject_of_alert(chosen) if panel.id == "alerts" else _subject(panel.id, chosen)
 
     @property
     def panel(self) -> Panel | None:
         """The panel that has the focus."""
         return self.focused if isinstance(self.focused, Panel) else None
-
-    @property
-    def selection(self) -> Selection:
-        """The selected row of the focused panel, if that is nodes or tasks."""
-        focused = self.panel
-        if not isinstance(focused, TablePanel):
-            return Selection(None, None)
-        chosen = focused.selected
-        return Selection(
-            chosen if focused.id == "nodes" else None,
-            chosen if focused.id == "tasks" else None,
-            chosen if focused.id == "incidents" else None,
-            chosen if focused.id == "alerts" else None,
-        )
 
     def on_mount(self) -> None:
         """Begin with the focus on the nodes."""
@@ -169,6 +139,14 @@ class Overview(ConsoleScreen):
             _put(self.query_one(f"#{name}"), box)
         if self.focused is not None and not self.focused.display:
             self.query_one("#nodes").focus()
+
+
+def _subject(panel: str | None, name: str) -> DetailSubject | None:
+    kinds: dict[str | None, DetailKind] = {
+        "nodes": "node", "tasks": "task", "incidents": "incident",
+    }  # fmt: skip
+    kind = kinds.get(panel)
+    return DetailSubject(kind, name) if kind else None
 
 
 def _put(widget: Widget, box: PanelBox) -> None:

@@ -110,8 +110,7 @@ def subject_state(view: ClusterView, subject: DetailSubject) -> str:
             plan = plan_of(view, name)
             return f"{plan.state.value}, revision {plan.revision}" if plan else "gone"
         case "incident":
-            incident = next((each for each in view.incidents if each.id == name), None)
-            return f"{incident.state.value}, {incident.action}" if incident else "gone"
+            return ""  # no verb is about one
 
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -138,8 +137,8 @@ def _not_ordered(state: str) -> Callable[[ClusterView, str], str]:
 def _ordered(*states: str) -> Callable[[ClusterView, str, str], str]:
     def done(view: ClusterView, name: str, _text: str) -> str:
         node = node_of(view, name)
-        is_so = node is not None and node.upkeep is not None and node.upkeep.state in states
-        return f"{name} is {node.upkeep.state}" if is_so and node and node.upkeep else ""
+        upkeep = node.upkeep if node is not None else None
+        return f"{name} is {upkeep.state}" if upkeep and upkeep.state in states else ""
 
     return done
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from textual import events
+from textual.geometry import Size
 from textual.message import Message
 from typing_extensions import override
 
@@ -13,6 +14,7 @@ from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
 from console.widgets.appearance import Appearance
 from console.widgets.painted import Painted
 from console.widgets.shows_state import ShowsState
+from controller.api.views import ClusterView
 
 DrawLine = Callable[[State, int, Glyphs], Line]
 DrawLines = Callable[[State, int, int, Glyphs], list[Line]]
@@ -48,14 +50,16 @@ class Picture(Painted, ShowsState):
         super().__init__(appearance, id=id)
         self._draw_lines = draw
         self._state = State()
-        self._drawn_of: tuple[object, ...] = ()
+        self._view: ClusterView | None = None
+        self._drawn_for_size: tuple[Size, bool] | None = None
 
     @override
     def show(self, state: State) -> None:
         self._state = state
-        drawn_of = (id(state.view), state.view_at, self.size, state.is_stale)
-        if self.size.width > 0 and drawn_of != self._drawn_of:
-            self._drawn_of = drawn_of
+        drawn_for = (self.size, state.is_stale)
+        is_same = state.view is self._view and drawn_for == self._drawn_for_size
+        if self.size.width > 0 and not is_same:
+            self._view, self._drawn_for_size = state.view, drawn_for
             self.paint(self.draw(), is_faded=state.is_stale)
 
     @override

@@ -45,7 +45,7 @@ async def test_escape_goes_back_and_the_row_is_still_chosen() -> None:
         await bench.press("escape")
         await bench.settle()
         assert isinstance(bench.app.screen, Overview)
-        assert bench.app.overview.selection.node == "n2"
+        assert bench.app.subject == DetailSubject("node", "n2")
 
 
 async def test_enter_without_a_row_opens_nothing() -> None:

@@ -6,12 +6,21 @@ from typing import Any
 import pytest
 from textual.events import Paste
 
+from console.dialogs.decide import ApproveDialog
 from console.screens.detail_screen import DetailScreen
 from console.screens.overview import Overview
 from console.viewmodel.verbs import VERBS, Verb
-from controller.api.views import ClusterView, NodeView, TaskPhase, TaskView, UpkeepView
+from controller.api.views import (
+    ClusterView,
+    NodeCondition,
+    NodeView,
+    TaskPhase,
+    TaskView,
+    UpkeepView,
+)
 from controller.api.wire import (
     Command,
+    DecideLoss,
     DeferPlan,
     LimitTask,
     OrderNode,
@@ -260,6 +269,36 @@ async def test_a_change_of_the_node_freezes_the_question() -> None:
         await bench.press("enter")
         assert bench.source.sent == []
         assert isinstance(bench.app.screen, Overview)
+
+
+async def test_a_screen_about_another_plan_or_incident_decides_on_nothing() -> None:
+    """P-2 waits because of INC-2; the screen is about INC-1."""
+    async with console(cluster_views.waiting(), size=(120, 40), is_armed=True) as bench:
+        bench.app.overview.query_one("#incidents").focus()
+        await bench.press("down", "down", "enter")
+        assert "incident INC-1" in bench.screen
+        assert "approve" not in bench.screen
+        await bench.press("A")
+        assert not isinstance(bench.app.screen, ApproveDialog)
+        await bench.press("escape", "up", "enter")
+        assert "incident INC-2" in bench.screen
+        await bench.press("A", opens_dialog=True)
+        assert isinstance(bench.app.screen, ApproveDialog)
+
+
+async def test_a_node_on_its_screen_is_the_one_declared_lost() -> None:
+    """n4 is asked about; on the screen of n1, which is away too, the key is about n1."""
+    view = with_node(cluster_views.asking(), "n1", condition=NodeCondition.UNREACHABLE)
+    async with console(view, size=(120, 40), is_armed=True) as bench:
+        await select(bench, "nodes")
+        await bench.press("enter", "L", opens_dialog=True)
+        assert "Declare n1 lost?" in bench.screen
+        await bench.press("y", "enter")
+        assert await sent(bench) == DecideLoss(**WHO, node="n1", is_lost=True)
+    async with console(cluster_views.asking(), size=(120, 40), is_armed=True) as bench:
+        await select(bench, "nodes")
+        await bench.press("enter", "L")
+        assert isinstance(bench.app.screen, DetailScreen), "n1 is in contact"
 
 
 async def test_the_verbs_of_what_is_selected_are_on_the_bar() -> None:
