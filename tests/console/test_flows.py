@@ -302,6 +302,7 @@ async def test_after_a_reconnection_it_says_what_was_missed() -> None:
         assert "connected again" not in bench.screen, "the last view is still the old one"
         await bench.show(cluster_views.healed())
         assert "connected again: after 42 s: plan decided P-2 applied by alex" in bench.last_line
+        await bench.wait(10.0)
         await bench.show(cluster_views.healed(160.0))
         assert "connected again: after 42 s" in bench.last_line, "it is said once, and stays"
 
