@@ -70,13 +70,14 @@ explore: $(VENV)/.dev ## Property tests with new examples, again and again (ROUN
 	  $(BIN)/python -m pytest -n 2 --timeout 900 --hypothesis-profile fresh $(or $(ARGS),tests/property) || exit 1; \
 	done
 
-lint: $(VENV)/.dev ## ruff, mypy, import-linter
+lint: $(VENV)/.dev ## ruff, mypy, import-linter, and the prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks/*.py
 	$(BIN)/lint-imports
 	@$(BIN)/python tools/rooms.py
+	@$(BIN)/python tools/prose.py --check >/dev/null
 
 prose: $(VENV)/.dev ## Count sentences that are hard to read (ARGS="--list controller")
 	@$(BIN)/python tools/prose.py $(ARGS)

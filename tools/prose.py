@@ -58,6 +58,7 @@ _SENTENCE_END: Final = re.compile(
 )
 _CODE_OR_ADDRESS: Final = re.compile(r"`+[^`]*`+|\]\([^)]*\)")
 _KINDS: Final = ("docstring", "comment", "announcement", "page")
+_PACKAGES: Final = ("console", "controller", "nodeagent", "profiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,8 @@ def main() -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help=f"fail if {MAX_HARD_PERCENT} %% or more of a package's docstring sentences are hard",
+        help=f"fail if {MAX_HARD_PERCENT} %% or more of a package's docstring sentences are hard,"
+        " or if a docstring or announcement of it holds a banned phrase",
     )
     args = parser.parse_args()
     texts = [x for x in read_texts(args.folders) if args.kind in {None, x.kind}]
@@ -296,8 +298,13 @@ def main() -> int:
         for (package, kind), one in sorted(counts.items())
         if kind == "docstring" and one.hard_percent >= MAX_HARD_PERCENT
     ]
-    if args.check and too_hard:
-        print("\n".join(too_hard), file=sys.stderr)
+    banned = [
+        f"{package}: {one.banned} banned phrases in {kind}s: see --banned {package}"
+        for (package, kind), one in sorted(counts.items())
+        if package in _PACKAGES and one.banned
+    ]
+    if args.check and (too_hard or banned):
+        print("\n".join([*too_hard, *banned]), file=sys.stderr)
         return 1
     return 0
 

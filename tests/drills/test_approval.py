@@ -16,7 +16,7 @@ from controller.api.wire import ApprovePlan, RunDrill
 from tests.fakes.demo_runs import PATIENT, served_demo, view_at
 from tests.fakes.polling import wait_until
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 TASKS = """\
 [[task]]
@@ -131,6 +131,7 @@ def test_training_goes_on_while_a_plan_waits_and_is_divided_anew_without_a_step_
         assert task.phase == "running"
 
 
+@pytest.mark.thorough  # ranks/test_lost_ranks, and core/incidents/test_rehearsed_cures
 def test_the_mate_of_a_lost_rank_waits_for_the_plan_and_trains_on_in_its_process(
     short_tmp: Path, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.demo_runs import DemoRun, run_demo
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.drill,
     pytest.mark.ranks,
     pytest.mark.ssh,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not LIBRARY.exists(), reason="no faketime installed"),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 from controller.store.run_file import read_run
 from tests.fakes.demo_runs import NUM_ITERATIONS, DemoRun, Record, events_of
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 
 def losses(run: DemoRun) -> dict[str, Mapping[str, float]]:

@@ -11,7 +11,7 @@ from controller.store.run_file import read_run
 from tests.fakes.demo_runs import command, events_of, processes_under
 from tests.fakes.polling import wait_until
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(

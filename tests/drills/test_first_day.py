@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.demo_runs import processes_under
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "first-day.md"
 _PROMPT = "    $ "

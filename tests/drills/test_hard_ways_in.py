@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.drill,
     pytest.mark.ranks,
     pytest.mark.ssh,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
 ]
 
 

@@ -21,7 +21,7 @@ from profiles.task_profiles import load_task_profiles
 from tests.fakes.demo_runs import PATIENT, served_demo, view_at
 from tests.fakes.polling import wait_until
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 TASKS = """\
 [[task]]

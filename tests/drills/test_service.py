@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.drill,
     pytest.mark.ranks,
     pytest.mark.ssh,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
 ]
 
 REPOSITORY = Path(__file__).parents[2]
@@ -59,6 +59,7 @@ def _trains_no_longer(short_tmp: Path) -> Iterator[None]:
     end_everything_of(short_tmp, *"abcdefouw")
 
 
+@pytest.mark.thorough  # test_soak kills a controller, and test_takeover looks at every process
 def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
     nodes: Playground, tmp_path: Path, undisturbed: DemoRun
 ) -> None:
@@ -152,46 +153,6 @@ def upgrade(state_dir: Path, version: str) -> None:
     assert json.loads(done.stdout)["is_new"]
 
 
-def test_all_kinds_of_tasks_train_from_a_cluster_file(nodes: Playground, tmp_path: Path) -> None:
-    examples = [REPOSITORY / "examples" / name / "tasks.toml" for name in ("own_loop", "command")]
-    include = ", ".join(f'"{path}"' for path in examples)
-    path = write_cluster(nodes, tmp_path / "d", "d", demo_tasks(10_000, "gpt-a"))
-    path.write_text(f"include = [{include}]\n{path.read_text()}")
-    with controller_of(path, "--auto-heal"):
-        reach(path, 3)
-        words = unicron("status", "--cluster", str(path), "--json")
-        shown = subprocess.run(words, capture_output=True, text=True, check=True)
-        status = json.loads(shown.stdout)
-        ranks = {task["name"]: len(task["ranks"]) for task in status["tasks"]}
-        assert ranks == {"command": 2, "gpt-a": 4, "own": 2}
-        assert status["incidents"] == []
-        assert status["controller"]["term"] == 1
-        assert (path.parent / "checkpoints" / "command").is_dir()
-        read = subprocess.run(
-            unicron("logs", "command:1", "--tail", "3", "--json", "--cluster", str(path)),
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        lines = [json.loads(each) for each in read.stdout.splitlines()]
-        assert [each["rank"] for each in lines] == [1, 1, 1]
-        assert any("iteration" in each["line"] for each in lines)
-        of_all = subprocess.run(
-            unicron("logs", "command", "--tail", "1", "--cluster", str(path)),
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        [line] = of_all.stdout.splitlines()
-        assert line.startswith("   1 | "), "rank 0 of the example says nothing"
-        for ranks_of, told in {
-            "command:2": "command has no rank 2: it has 2 ranks",
-            "none": "there is no task none: ",
-        }.items():
-            refused = subprocess.run(
-                unicron("logs", ranks_of, "--cluster", str(path)),
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert refused.returncode == 4
-            assert told in refused.stderr
-
-
 OWN_DIRECTORY = """\
 #!/bin/sh
 [ "$INSIDE" ] || INSIDE=1 exec unshare -m --propagation private "$0" "$@"
@@ -230,21 +191,24 @@ def test_a_node_with_a_checkpoint_directory_of_its_own_trains_heals_and_is_told(
     assert sorted(task.progress.losses) == list(range(1, 61))
 
 
-def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_start(
+def test_all_kinds_of_tasks_train_and_an_edited_line_of_a_folder_counts_from_the_next_start(
     nodes: Playground, tmp_path: Path
 ) -> None:
-    tasks = ""
+    tasks = demo_tasks(10_000, "gpt-a")
     for name in ("own_loop", "command"):
         shutil.copytree(REPOSITORY / "examples" / name, tmp_path / "w" / name)
         text = (tmp_path / "w" / name / "tasks.toml").read_text()
         tasks += text.replace("[[task]]\n", f'[[task]]\nworkdir = "{name}"\n')
     path = write_cluster(nodes, tmp_path / "w", "w", tasks)
     with controller_of(path, "--auto-heal") as command:
-        reach(path, 2)
+        reach(path, 3)
         before = pids_of(path)
         assert before
         folders = {key: psutil.Process(pid).cwd() for key, pid in before.items()}
         assert "/w/n" in folders["command", 0]
+        assert (path.parent / "checkpoints" / "command").is_dir()
+        check_status(path)
+        check_logs(path)
         command.end(signal.SIGKILL)
     script = tmp_path / "w" / "command" / "train.py"
     script.write_text(f'print("the new line", flush=True)\n{script.read_text()}')
@@ -256,7 +220,7 @@ def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_sta
 
         def has_new_ranks() -> bool:
             found = pids_of(path) or {}
-            return len(found) == 4 and before["command", 1] not in found.values()
+            return len(found) == 8 and before["command", 1] not in found.values()
 
         wait_until(has_new_ranks, limit_s=60)
         found = pids_of(path)
@@ -269,6 +233,42 @@ def test_folders_of_tasks_are_copied_and_an_edited_line_counts_from_the_next_sta
         assert folder != str(old)
         assert "the new line" in (Path(folder) / "train.py").read_text()
         assert found["own", 0] == before["own", 0]
+
+
+def check_status(path: Path) -> None:
+    words = unicron("status", "--cluster", str(path), "--json")
+    shown = subprocess.run(words, capture_output=True, text=True, check=True)
+    status = json.loads(shown.stdout)
+    ranks = {task["name"]: len(task["ranks"]) for task in status["tasks"]}
+    assert ranks == {"command": 2, "gpt-a": 4, "own": 2}
+    assert status["incidents"] == []
+    assert status["controller"]["term"] == 1
+
+
+def check_logs(path: Path) -> None:
+    read = subprocess.run(
+        unicron("logs", "command:1", "--tail", "3", "--json", "--cluster", str(path)),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [json.loads(each) for each in read.stdout.splitlines()]
+    assert [each["rank"] for each in lines] == [1, 1, 1]
+    assert any("iteration" in each["line"] for each in lines)
+    of_all = subprocess.run(
+        unicron("logs", "command", "--tail", "1", "--cluster", str(path)),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    [line] = of_all.stdout.splitlines()
+    assert line.startswith("   1 | "), "rank 0 of the example says nothing"
+    for ranks_of, told in {
+        "command:2": "command has no rank 2: it has 2 ranks",
+        "none": "there is no task none: ",
+    }.items():
+        refused = subprocess.run(
+            unicron("logs", ranks_of, "--cluster", str(path)),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert refused.returncode == 4
+        assert told in refused.stderr
 
 
 def test_a_folder_too_large_is_refused_before_anything_starts(tmp_path: Path) -> None:

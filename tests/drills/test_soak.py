@@ -10,7 +10,7 @@ from tests.campaigns.soak import Soak, calm_losses
 from tests.fakes.cluster_runs import end_everything_of
 from tests.fakes.playgrounds import playground
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 
 def test_nothing_is_lost_or_done_twice_when_the_controller_dies_again_and_again() -> None:

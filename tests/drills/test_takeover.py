@@ -27,7 +27,7 @@ from tests.fakes.lone_controller import REMIT, Remit
 from tests.fakes.node import until
 from tests.fakes.saved_runs import readable_events
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 A = TaskId("gpt-a")
 TABLE = ThroughputTable(

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.drill,
     pytest.mark.ranks,
     pytest.mark.ssh,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         os.geteuid() != 0 or not (shutil.which("ip") and Path("/usr/sbin/sshd").exists()),
         reason="needs root, sshd and iproute2",

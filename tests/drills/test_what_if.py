@@ -18,7 +18,7 @@ from tests.fakes.demo_runs import command, events_of
 from tests.fakes.polling import wait_until
 from tests.fakes.saved_runs import readable_events
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 
 def lines_of(log: Path, kind: str) -> list[Any]:
@@ -45,6 +45,7 @@ def answered(*words: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(asked.stdout)
 
 
+@pytest.mark.thorough  # unit/plan/test_what_if_on_cluster, and core/incidents/test_rehearsed_cures
 def test_a_live_cluster_answers_what_it_then_does(short_tmp: Path, tmp_path: Path) -> None:
     log, socket = tmp_path / "events.jsonl", tmp_path / "api.sock"
     demo_words = command(

@@ -23,7 +23,7 @@ from tests.fakes.polling import wait_until
 from tests.fakes.prometheus import Prometheus, free_port, prometheus
 from tests.fakes.webhooks import Webhook, webhook
 
-pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 _POLICY_OF_THE_NIGHT = """
 [[approval]]

@@ -2,9 +2,13 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 PolledT = TypeVar("PolledT")
+_MIN_PAUSE_S: Final = 0.02
+_MAX_PAUSE_S: Final = 0.3
+_PAUSES_PER_CALL: Final = 3
+"""A condition may take at most a fourth of a core from the processes that it waits for."""
 
 
 def wait_until(condition: Callable[[], PolledT | None], *, limit_s: float) -> PolledT:
@@ -13,8 +17,10 @@ def wait_until(condition: Callable[[], PolledT | None], *, limit_s: float) -> Po
     A caller uses the returned value: the next call may answer otherwise, or too late. Fails after
     ``limit_s`` seconds.
     """
-    deadline = time.monotonic() + limit_s  # noqa: TID251 - real processes take real time
+    began = now = time.monotonic()  # noqa: TID251 - real processes take real time
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {limit_s} s"  # noqa: TID251 - the same
-        time.sleep(0.02)
+        called, now = now, time.monotonic()  # noqa: TID251 - the same
+        assert now < began + limit_s, f"not within {limit_s} s"
+        time.sleep(min(max(_PAUSES_PER_CALL * (now - called), _MIN_PAUSE_S), _MAX_PAUSE_S))
+        now = time.monotonic()  # noqa: TID251 - the same
     return found

@@ -355,7 +355,7 @@ def newest_copies_kept(resume: Resume, _: Layout) -> Resume:
     ("broken", "soon"),
     [
         pytest.param(seeing(not_torn), 11, id="torn sums are kept"),
-        pytest.param(seeing(silent), 1, id="votes are forgotten"),
+        pytest.param(seeing(silent), 0, id="votes are forgotten"),
         pytest.param(seeing(as_if_voted), 3, id="commits without a vote"),
         pytest.param(seeing(reduced_whatever_others_have), 0, id="reduced buckets are made up"),
         pytest.param(told(buckets_from_anybody), 3, id="buckets come from anybody"),

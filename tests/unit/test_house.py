@@ -78,32 +78,6 @@ def test_a_guide_that_names_modules_names_all() -> None:
     assert incomplete == []
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[prose.Text]:
-    """Return all prose; to read it takes six seconds, and ten times that on a busy machine."""
-    return list(prose.read_texts([]))
-
-
-@pytest.mark.timeout(180)
-def test_few_sentences_in_docstrings_are_hard(texts: list[prose.Text]) -> None:
-    counts = prose.count([text for text in texts if text.kind == "docstring"])
-    hard = {package: one.hard_percent for (package, _), one in counts.items()}
-    assert {package: n for package, n in hard.items() if n >= prose.MAX_HARD_PERCENT} == {}
-
-
-@pytest.mark.timeout(180)
-def test_no_sentence_of_the_packages_holds_a_banned_phrase(texts: list[prose.Text]) -> None:
-    packages = ("console/", "controller/", "nodeagent/", "profiles/")
-    found = [
-        f"{text.file}: {sentence}"
-        for text in texts
-        if text.file.startswith(packages)
-        for sentence in text.sentences
-        if prose.is_banned(sentence)
-    ]
-    assert found == []
-
-
 @pytest.mark.parametrize("place", _COMMENTED)
 def test_hard_algorithms_have_comments_that_say_why(place: str) -> None:
     path = REPOSITORY / place

@@ -52,6 +52,7 @@ def test_the_fit_finds_constants_that_made_the_measurements() -> None:
     assert np.abs(Fit(made, setups).errors(found)).max() < 0.02
 
 
+@pytest.mark.thorough  # whole sources are left out in the next test
 def test_unseen_series_are_predicted_better_than_by_one_constant_each() -> None:
     cases = published_cases()
     errors = left_out_errors(cases)
