@@ -1,8 +1,10 @@
 """The connection to a controller's API socket: JSON lines, reconnected for ever.
 
 One task owns the connection: it reads, turns every message into an event and resolves the replies
-that commands wait for. Whatever goes wrong becomes a ``LinkChanged`` event with a reason, and the
-next attempt follows after a delay that doubles up to ``MAX_DELAY_S``.
+that commands wait for. After one whole view the controller sends only changes. The link makes each
+next view of them, so that the rest of the console sees whole views. Whatever goes wrong becomes a
+``LinkChanged`` event with a reason, and the next attempt follows after a delay that doubles up to
+``MAX_DELAY_S``.
 """
 
 import asyncio
@@ -16,7 +18,18 @@ from typing_extensions import override
 from console.client.source import ControllerSource, Inbox, NoReplyError
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.reducer import LinkChanged, Received
-from controller.api.wire import API_VERSION, Command, FromServer, Greeting, Reply
+from controller.api.view_changes import ChangesError, applied
+from controller.api.views import ClusterView
+from controller.api.wire import (
+    API_VERSION,
+    Changes,
+    Command,
+    FollowChanges,
+    FromServer,
+    Greeting,
+    Reply,
+    Snapshot,
+)
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 FIRST_DELAY_S: Final = 0.2
@@ -117,16 +130,23 @@ class ApiLink(ControllerSource):
         now = self._clock()
         inbox.put(LinkChanged(Link(LinkPhase.LIVE, now)))
         inbox.put(Received(now, message))
+        if self._writer is not None:
+            self._writer.write(FollowChanges().model_dump_json().encode() + b"\n")
 
     async def _read(self, reader: asyncio.StreamReader, inbox: Inbox) -> None:
+        view: ClusterView | None = None
         while True:
             message = await _next_message(reader)
             if isinstance(message, Reply):
                 reply = self._replies.get(message.request_id)
                 if reply is not None and not reply.done():
                     reply.set_result(message)
-            else:
-                inbox.put(Received(self._clock(), message))
+                continue
+            if isinstance(message, Changes):
+                message = Snapshot(view=_changed(view, message))
+            if isinstance(message, Snapshot):
+                view = message.view
+            inbox.put(Received(self._clock(), message))
 
     def _close(self) -> None:
         if self._writer is not None:
@@ -135,6 +155,15 @@ class ApiLink(ControllerSource):
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(NoReplyError("the connection was lost before the reply"))
+
+
+def _changed(view: ClusterView | None, message: Changes) -> ClusterView:
+    if view is None:
+        raise LinkLostError("the controller sent changes of a view that it has not sent")
+    try:
+        return applied(view, message.fields)
+    except ChangesError as error:
+        raise LinkLostError(f"the controller sent changes that do not fit: {error}") from error
 
 
 async def _next_message(reader: asyncio.StreamReader) -> FromServer:

@@ -18,7 +18,7 @@ from console.viewmodel.activity import (
 from console.viewmodel.console_state import EventWindow, Link, LinkPhase, State
 from console.viewmodel.trend import followed_trend
 from controller.api.views import ClusterView, LogLine
-from controller.api.wire import FromServer, Greeting, LogLines, Reply, Snapshot
+from controller.api.wire import Greeting, LogLines, Reply, Snapshot
 
 MAX_LOG_LINES: Final = 5_000
 MAX_PROGRESS_LINES: Final = 200
@@ -26,12 +26,16 @@ ARMED_FOR_S: Final = 600.0
 """Without an action for this long, the console goes back to view mode."""
 
 
+FromController = Greeting | LogLines | Reply | Snapshot
+"""What the controller sends, once its changes have been made to views."""
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """A message of the controller arrived."""
 
     at: float
-    message: FromServer
+    message: FromController
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def reduce(state: State, event: ConsoleEvent) -> State:
             assert_never(event)
 
 
-def _received(state: State, message: FromServer) -> State:
+def _received(state: State, message: FromController) -> State:
     match message:
         case Greeting():
             return state

@@ -1,8 +1,9 @@
 """The API's socket: sends snapshots and log lines, takes commands, and sends the answers.
 
-A slow client must not delay the controller or fill its memory. It gets only the newest snapshot.
-With more than ``_MAX_BACKLOG`` unread log lines or ``_MAX_REPLIES`` unread replies it is
-disconnected. It can reconnect and then gets the newest lines. This module does not judge commands.
+A slow client must not delay the controller or fill its memory. It gets only the newest snapshot,
+or what has changed since the last one that it was sent. With more than ``_MAX_BACKLOG`` unread log
+lines or ``_MAX_REPLIES`` unread replies it is disconnected. It can reconnect and then gets the
+newest lines. This module does not judge commands.
 """
 
 import asyncio
@@ -19,8 +20,18 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from controller.api.view_changes import difference, is_mostly_new
 from controller.api.views import ClusterView, LogLine, View
-from controller.api.wire import Command, Greeting, LogLines, Reply, Snapshot
+from controller.api.wire import (
+    Changes,
+    Command,
+    FollowChanges,
+    FromClient,
+    Greeting,
+    LogLines,
+    Reply,
+    Snapshot,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.1
@@ -31,7 +42,7 @@ _MAX_BACKLOG: Final = 5000
 _MAX_REPLIES: Final = 1000
 _KEPT_LINES: Final = 2000
 _MAX_LINE_BYTES: Final = 64 * 1024
-_COMMAND: Final[TypeAdapter[Command]] = TypeAdapter(Command)
+_FROM_CLIENT: Final[TypeAdapter[FromClient]] = TypeAdapter(FromClient)
 
 
 class ApiSocketError(Exception):
@@ -47,6 +58,9 @@ class _Client:
         self.lines = deque(lines)
         self.replies: deque[Reply] = deque()
         self.has_news = True
+        self.follows_changes = False
+        self.base: ClusterView | None = None
+        """The newest view that it was sent, if it follows changes."""
         self.wake = asyncio.Event()
         self.wake.set()
 
@@ -73,6 +87,35 @@ class _Client:
             self.lines.clear()
             self.replies.clear()
             self.writer.transport.abort()
+
+
+class _News:
+    """The cluster at one moment, as the lines that clients are sent. Each is made once.
+
+    Args:
+        look: Returns the view of the moment.
+    """
+
+    def __init__(self, look: Callable[[], ClusterView]) -> None:
+        begin_s = time.perf_counter()
+        self.view = look()
+        self.took_s = time.perf_counter() - begin_s
+        """What the view and the lines have cost so far."""
+        self._snapshot = b""
+        self._changes: list[tuple[ClusterView, bytes]] = []
+
+    def line(self, base: ClusterView | None) -> bytes:
+        """Return the line for a client that has ``base``; None for one that has nothing."""
+        begin_s = time.perf_counter()
+        if base is None or is_mostly_new(base, self.view):
+            line = self._snapshot = self._snapshot or _line(Snapshot(view=self.view))
+        else:
+            line = next((line for before, line in self._changes if before is base), b"")
+            if not line:
+                line = _line(Changes.model_construct(fields=difference(base, self.view)))
+                self._changes.append((base, line))
+        self.took_s += time.perf_counter() - begin_s
+        return line
 
 
 class _Request(View):
@@ -103,8 +146,8 @@ class ApiServer:
         self._request_numbers = itertools.count(1)
         self._client_numbers = itertools.count(1)
         self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
-        self._snapshot: bytes = b""
-        """The newest, as a line. It is made once for all clients; empty if it has to be made."""
+        self._news: _News | None = None
+        """The newest; None if it has to be made."""
         self._interval_s = _INTERVAL_S
         self.is_listening = asyncio.Event()
         """Set while clients can connect."""
@@ -117,7 +160,7 @@ class ApiServer:
 
     def state_changed(self) -> None:
         """Send a new snapshot to every client, soon."""
-        self._snapshot = b""
+        self._news = None
         for client in self._clients:
             client.has_news = True
             client.wake.set()
@@ -160,7 +203,7 @@ class ApiServer:
                 finally:
                     self.is_listening.clear()
                     server.close()
-                    self._snapshot = b""
+                    self._news = None
                     for client in self._clients:
                         client.has_news = True
                         self._write_news(client)
@@ -194,7 +237,7 @@ class ApiServer:
             if not line:
                 return
             try:
-                command = _COMMAND.validate_json(line)
+                command = _FROM_CLIENT.validate_json(line)
             except ValidationError as error:
                 refusal = _invalid(line, error)
                 _LOG.info(
@@ -202,6 +245,9 @@ class ApiServer:
                     client.number, refusal.request_id, refusal.code, refusal.message,
                 )  # fmt: skip
                 client.add_reply(refusal)
+                continue
+            if isinstance(command, FollowChanges):
+                client.follows_changes = True
                 continue
             _LOG.debug(
                 "command: client=%d request=%s kind=%s actor=%s",
@@ -218,20 +264,23 @@ class ApiServer:
                     await client.wake.wait()
             except TimeoutError:
                 client.has_news = True  # without changes, too: else the view looks stale
-                self._snapshot = b""
+                self._news = None
             client.wake.clear()
             self._write_news(client)
             await client.writer.drain()
             await asyncio.sleep(self._interval_s)
 
-    def _newest_snapshot(self) -> bytes:
-        """Return the newest snapshot. One of many nodes takes longer, and is made less often."""
-        if not self._snapshot:
-            begin_s = time.perf_counter()
-            self._snapshot = _line(Snapshot(view=self._view()))
-            took_s = time.perf_counter() - begin_s
-            self._interval_s = max(_INTERVAL_S, took_s / _LARGEST_SHARE)
-        return self._snapshot
+    def _newest_line(self, client: _Client) -> bytes:
+        """Return the newest view as a line for a client.
+
+        One of many nodes takes longer, and is made less often.
+        """
+        if self._news is None:
+            self._news = _News(self._view)
+        line = self._news.line(client.base)
+        self._interval_s = max(_INTERVAL_S, self._news.took_s / _LARGEST_SHARE)
+        client.base = self._news.view if client.follows_changes else None
+        return line
 
     def _write_news(self, client: _Client) -> None:
         """Write all waiting messages, without blocking."""
@@ -239,7 +288,7 @@ class ApiServer:
             client.writer.write(_line(client.replies.popleft()))
         if client.has_news:
             client.has_news = False
-            client.writer.write(self._newest_snapshot())
+            client.writer.write(self._newest_line(client))
         if client.lines:
             lines, client.lines = list(client.lines), deque()
             client.writer.write(_line(LogLines(lines=lines)))

@@ -2,8 +2,9 @@
 
 On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. After that it
 sends a ``Snapshot`` after a change, at most ten times a second, and every log line once. A client
-sends a ``Command`` and gets one ``Reply`` with the same ``request_id``. A refused command changes
-nothing, and its reply gives the reason.
+that has sent ``FollowChanges`` gets ``Changes`` instead of later snapshots. A client sends a
+``Command`` and gets one ``Reply`` with the same ``request_id``. A refused command changes nothing,
+and its reply gives the reason.
 """
 
 from typing import Annotated, Final, Literal
@@ -32,6 +33,19 @@ class Snapshot(View):
 
     kind: Literal["snapshot"] = "snapshot"
     view: ClusterView
+
+
+class Changes(View):
+    """What has changed since the newest view that this client was sent (``view_changes``)."""
+
+    kind: Literal["changes"] = "changes"
+    fields: dict[str, JsonValue]
+
+
+class FollowChanges(View):
+    """A client asks for ``Changes``. It gets no reply."""
+
+    kind: Literal["follow_changes"] = "follow_changes"
 
 
 class LogLines(View):
@@ -353,4 +367,7 @@ Command = Annotated[
     | Shutdown,
     Field(discriminator="kind"),
 ]
-FromServer = Annotated[Greeting | Snapshot | LogLines | Reply, Field(discriminator="kind")]
+FromClient = Annotated[Command | FollowChanges, Field(discriminator="kind")]
+FromServer = Annotated[
+    Greeting | Snapshot | Changes | LogLines | Reply, Field(discriminator="kind")
+]

@@ -132,7 +132,7 @@ class Soak:
         """Prepare it; ``only`` begins the names of the demo's tasks that train."""
         self.draw = random.Random(options.seed)
         self.options, self.nodes, self.directory = options, nodes, directory
-        tasks = demo_tasks(_ENDLESS, only, floor_s=0.1)
+        tasks = demo_tasks(_ENDLESS, only, floor_s=0.1, is_light=False)
         self.path = write_cluster(nodes, directory / "soak", "soak", _POLICY + tasks)
         self.faults, self.unreported = Counter[str](), dict[str, int]()
         self.samples = Samples()
@@ -243,7 +243,7 @@ def calm_losses(
     nodes: Playground, directory: Path, ends: dict[str, int], only: str = "gpt-"
 ) -> dict[str, dict[int, float]]:
     """Return the losses of a run without faults."""
-    tasks = demo_tasks(max(ends.values()), only, floor_s=0.01)
+    tasks = demo_tasks(max(ends.values()), only, floor_s=0.01, is_light=False)
     path = write_cluster(nodes, directory / "calm", "calm", _POLICY + tasks)
     with subprocess.Popen(
         unicron("run", str(path), "--auto-heal", "--until-done"),

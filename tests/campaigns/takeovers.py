@@ -48,7 +48,7 @@ def _trains_as(path: Path, expected: dict[tuple[str, int], int]) -> bool:
 
 
 def _run(nodes: Playground, directory: Path, options: argparse.Namespace) -> int:
-    tasks = demo_tasks(_FIRST + options.kills * _ITERATIONS_PER_KILL, floor_s=0.1)
+    tasks = demo_tasks(_FIRST + options.kills * _ITERATIONS_PER_KILL, floor_s=0.1, is_light=False)
     calm = write_cluster(nodes, directory / "calm", "calm", tasks)
     with controller_of(calm, "--auto-heal", "--until-done") as command:
         assert command.process.wait(1800) == 0

@@ -25,7 +25,7 @@ def test_a_fleet_behind_two_hops_and_hardened_servers_is_checked_bootstrapped_an
     lines = ("MaxStartups 2:100:3", "AllowStreamLocalForwarding no", f"Banner {banner}")
     options = [word for line in lines for word in ("--sshd-config", line)]
     with playground(short_tmp, tmp_path / "play", *options) as nodes:
-        path = write_cluster(nodes, tmp_path / "h", "h", demo_tasks(12))
+        path = write_cluster(nodes, tmp_path / "h", "h", demo_tasks(12, floor_s=0.1))
         for key in ("id_ed25519", "known_hosts"):
             shutil.copy(nodes.path.parent / key, path.parent / key)
         subprocess.run(

@@ -63,8 +63,12 @@ def _trains_no_longer(short_tmp: Path) -> Iterator[None]:
 def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
     nodes: Playground, tmp_path: Path, undisturbed: DemoRun
 ) -> None:
-    path = write_cluster(nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS, floor_s=0.4))
-    beside = write_cluster(nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a", 0.4))
+    path = write_cluster(
+        nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS, floor_s=0.4, is_light=False)
+    )
+    beside = write_cluster(
+        nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a", 0.4, is_light=False)
+    )
     first, second = sorted(random.Random(SEED).sample(range(2, 14), 2))
     with controller_of(beside, "--auto-heal", "--until-done") as other:
         with controller_of(path, "--auto-heal") as command:
@@ -122,7 +126,9 @@ def test_a_controller_that_is_stopped_leaves_the_training_and_a_second_is_refuse
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_twenty_upgrades_of_the_agents_cost_no_iteration(nodes: Playground, tmp_path: Path) -> None:
-    path = write_cluster(nodes, tmp_path / "u", "u", demo_tasks(10_000, floor_s=0.4))
+    path = write_cluster(
+        nodes, tmp_path / "u", "u", demo_tasks(10_000, floor_s=0.4, is_light=False)
+    )
     with controller_of(path, "--auto-heal"):
         reach(path, 3)
         before = pids_of(path)
@@ -165,7 +171,7 @@ mkdir -p {place} && mount -t tmpfs tmpfs {place} && exec {python} "$@"
 def test_a_node_with_a_checkpoint_directory_of_its_own_trains_heals_and_is_told(
     nodes: Playground, tmp_path: Path
 ) -> None:
-    path = write_cluster(nodes, tmp_path / "o", "o", demo_tasks(60, "gpt-a"))
+    path = write_cluster(nodes, tmp_path / "o", "o", demo_tasks(60, "gpt-a", 0.1))
     python = tmp_path / "o" / "python"
     place = tmp_path / "o" / "checkpoints"
     python.write_text(OWN_DIRECTORY.format(place=place, python=sys.executable))

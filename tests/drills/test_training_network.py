@@ -51,7 +51,7 @@ def test_a_minute_without_contact_costs_nothing_while_iterations_take_ten_second
         path.write_text(
             '[cluster]\nname = "slow"\nrun_dir = "run"\ncheckpoint_dir = "checkpoints"\n'
             + nodes.sections()
-            + demo_tasks(1000, "gpt-a", 10.0)
+            + demo_tasks(1000, "gpt-a", 10.0, is_light=False)
         )
         assert "iteration_floor_s = 10.0" in path.read_text()
         with controller_of(path, "--auto-heal") as command:

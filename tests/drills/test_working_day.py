@@ -74,7 +74,7 @@ class Shell:
 def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
     nodes: Playground, tmp_path: Path
 ) -> None:
-    path = write_cluster(nodes, tmp_path / "day", "day", demo_tasks(10_000, "gpt-a", floor_s=0.1))
+    path = write_cluster(nodes, tmp_path / "day", "day", demo_tasks(10_000, "gpt-a"))
     shell = Shell(path)
     whole = path.read_text()
     path.write_text(whole[: whole.rindex("[[nodes]]")] + whole[whole.index("[[task]]") :])
@@ -115,7 +115,7 @@ def _morning(shell: Shell, whole: str, more: Path) -> None:
     """A task and a node come, and a node is repaired."""
     path = shell.path
     reach(path, 3)
-    more.write_text(demo_tasks(10_000, "gpt-b", floor_s=0.1))
+    more.write_text(demo_tasks(10_000, "gpt-b"))
     assert shell.do("submit", str(more)) == "queued: gpt-b for 4 workers; a plan decides\n"
     path.write_text(whole)
     told = "node n4 joins, with 2 workers\n"
@@ -168,7 +168,7 @@ def _night(shell: Shell, nodes: Playground, hook: Webhook, late: Path) -> None:
     plan = view_of(shell.path).plans[-1]
     assert (plan.trigger, plan.approved_by) == (incident.id, "policy auto_after_s")
     assert plan.decided_at - plan.created_at >= 4
-    text = demo_tasks(8, "gpt-b", floor_s=0.1).replace('"gpt-b"', '"gpt-c"')
+    text = demo_tasks(8, "gpt-b").replace('"gpt-b"', '"gpt-c"')
     late.write_text(text.replace("min_workers = 2", "min_workers = 4"))
     shell.do("submit", str(late))
     assert shell.tasks()["gpt-c"].note == (

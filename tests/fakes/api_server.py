@@ -24,6 +24,8 @@ from controller.api.wire import (
     CancelMeasurement,
     Command,
     DecideLoss,
+    FollowChanges,
+    FromClient,
     Greeting,
     LogLines,
     MeasureTask,
@@ -37,7 +39,7 @@ from controller.api.wire import (
 )
 from tests.fakes import cluster_views
 
-_COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
+_FROM_CLIENT: TypeAdapter[FromClient] = TypeAdapter(FromClient)
 
 
 @asynccontextmanager
@@ -110,7 +112,9 @@ class FakeApiServer:
             for message in hello:
                 writer.write(message.model_dump_json().encode() + b"\n")
             while line := await reader.readline():
-                command = _COMMAND.validate_json(line)
+                command = _FROM_CLIENT.validate_json(line)
+                if isinstance(command, FollowChanges):
+                    continue  # as a controller of an older version does
                 self.received.append(command)
                 if reply := self.answer(command):
                     writer.write(reply.model_dump_json().encode() + b"\n")

@@ -17,20 +17,21 @@ from tests.fakes.polling import wait_until
 _ITERATION_LIMIT_S = 90.0
 
 
-def demo_tasks(num_iterations: int, only: str = "gpt-", floor_s: float | None = None) -> str:
+def demo_tasks(
+    num_iterations: int, only: str = "gpt-", floor_s: float = 0.3, *, is_light: bool = True
+) -> str:
     """Return the demo's tasks with an end; ``only`` begins the names of those that are wanted.
 
-    With ``floor_s`` they train as in the demo, but for the time that an iteration lasts at least.
-    Without it they are light: a third of the micro-batches, which no three replicas can share, and
-    0.1 s.
+    An iteration lasts ``floor_s`` at least: ranks that compute all the time leave no core to what a
+    test waits for. Light tasks have a third of the micro-batches. No three replicas can share that.
     """
     tables = DEMO_TASKS.read_text().split("[[task]]")[1:]
     wanted = [table for table in tables if f'name = "{only}' in table]
     text = "".join(f"[[task]]\nnum_iterations = {num_iterations}\n{table}" for table in wanted)
-    if floor_s is None:
+    if is_light:
         text = text.replace("num_micro_batches = 12", "num_micro_batches = 4")
         text = "".join(line for line in text.splitlines(keepends=True) if "dp = 3" not in line)
-    return text.replace("iteration_floor_s = 0.4", f"iteration_floor_s = {floor_s or 0.1}")
+    return text.replace("iteration_floor_s = 0.4", f"iteration_floor_s = {floor_s}")
 
 
 def write_cluster(nodes: Playground, directory: Path, name: str, tasks: str) -> Path:

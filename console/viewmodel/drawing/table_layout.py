@@ -27,6 +27,8 @@ class Column:
     most: int = 60
     align_right: bool = False
     is_flexible: bool = False
+    widest: int | None = None
+    """Width of the widest cell where that is known; None to measure all cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ def _fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> dic
 
 
 def _natural(column: Column, rows: Sequence[TableRow]) -> int:
-    widest = max((cells_wide(row.cells.get(column.id, ())) for row in rows), default=0)
+    widest = column.widest
+    if widest is None:
+        widest = max((cells_wide(row.cells.get(column.id, ())) for row in rows), default=0)
     return min(column.most, max(column.least, len(column.title), widest))
 
 

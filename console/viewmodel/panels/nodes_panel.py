@@ -5,6 +5,7 @@ If the cells do not fit, the workers are counted per task instead.
 """
 
 from collections import Counter
+from functools import lru_cache
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
@@ -22,6 +23,8 @@ from console.viewmodel.words import (
 )
 from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
 
+Signs = tuple[str, str, str, str]
+"""Of a lost worker, of one without a rank, of one out of contact, and of one that starts."""
 LATE_AFTER_S = 3.0
 """A heartbeat older than this is shown as a warning."""
 
@@ -30,26 +33,28 @@ def node_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     """Return one row per node, in the controller's order."""
     view = state.view
     nodes = view.nodes if view else []
+    size = _label_size(nodes)
+    most = max((len(node.workers) for node in nodes), default=0)
+    is_counted = most * (size + 1) > width * 45 // 100
+    widest = None if is_counted else max(0, most * (size + 1) - 1)
     positions = {task.name: index for index, task in enumerate(view.tasks)} if view else {}
     columns = (
         Column("name", f"NODES {len(nodes)}", 0, least=8),
         Column("condition", "condition", 0, least=13),
-        Column("workers", "workers", 1, least=7, most=max(20, width)),
+        Column("workers", "workers", 1, least=7, most=max(20, width), widest=widest),
         Column("heartbeat", "heartbeat", 2, least=8, align_right=True),
         Column("memory", "memory", 4, least=7, align_right=True),
         Column("agent", "agent", 5, least=7, align_right=True),
         Column("address", "address", 6, least=9),
         Column("note", "note", 3, least=8, most=44, is_flexible=True),
     )
-    size = _label_size(nodes)
-    most = max((len(node.workers) for node in nodes), default=0)
-    is_counted = most * (size + 1) > width * 45 // 100
+    signs = (glyphs.bad, glyphs.dash, glyphs.ask, glyphs.busy)
     rows = []
     for node in nodes:
         workers = (
             _counted(node, positions, glyphs)
             if is_counted
-            else _workers(node, positions, glyphs, size)
+            else _workers(node, positions, signs, size)
         )
         rows.append(_row(state, node, workers, glyphs))
     return draw(columns, rows, width, glyphs)
@@ -111,34 +116,54 @@ def _heartbeat(state: State, node: NodeView, glyphs: Glyphs) -> Cell:
     return cell(seconds(age), Tone.WARN if age > LATE_AFTER_S else Tone.DIM)
 
 
-def _workers(node: NodeView, positions: dict[str, int], glyphs: Glyphs, size: int) -> Cell:
-    spans: list[Span] = []
-    for worker in node.workers:
-        label = _label(worker, node.condition, positions, glyphs)
-        spans.append(Span(label.text.ljust(size), label.tone))
-        spans.append(Span(" "))
-    return tuple(spans[:-1])
+def _workers(node: NodeView, positions: dict[str, int], signs: Signs, size: int) -> Cell:
+    last = len(positions)
+    condition = node.condition.value  # a plain word: its hash costs less
+    spans = [
+        _label(
+            condition,
+            positions.get(worker.task or worker.waits_for or "", last),
+            worker.global_rank,
+            _kind(worker),
+            signs,
+            size,
+        )
+        for worker in node.workers
+    ]
+    if spans:
+        spans[-1] = Span(spans[-1].text[:size], spans[-1].tone)
+    return tuple(spans)
 
 
+def _kind(worker: WorkerView) -> str:
+    """Return why a worker has no rank, or whether the rank has a process."""
+    if worker.task is not None:
+        return "starting" if worker.pid is None else "rank"
+    return "isolated" if worker.isolated else "idle" if worker.waits_for is None else "spare"
+
+
+@lru_cache(maxsize=1 << 15)
 def _label(
-    worker: WorkerView, condition: NodeCondition, positions: dict[str, int], glyphs: Glyphs
+    condition: str, position: int, rank: int | None, kind: str, signs: Signs, size: int
 ) -> Span:
-    if condition is NodeCondition.LOST:
-        return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
-    if worker.isolated and worker.task is None:
-        return span(f"{glyphs.bad}{glyphs.dash}", Tone.BAD)
-    if worker.task is None:
-        waits_for = worker.waits_for
-        letter = "" if waits_for is None else task_letter(positions.get(waits_for, len(positions)))
-        return span(f" {letter}{glyphs.dash}", Tone.DIM)
-    position = positions.get(worker.task, len(positions))
-    number = "" if worker.global_rank is None else f"{worker.global_rank}"
-    sign, tone = " ", task_tone(position)
-    if condition is NodeCondition.UNREACHABLE:
-        sign, tone = glyphs.ask, Tone.WARN
-    elif worker.pid is None:
-        sign = glyphs.busy
-    return span(f"{sign}{task_letter(position)}{number}", tone)
+    """Return the label of a worker with a blank after it.
+
+    There are thousands of workers in each picture, and their labels are nearly always as before.
+    """
+    bad, dash, ask, busy = signs
+    text, tone = "", Tone.DIM
+    if condition == NodeCondition.LOST or kind == "isolated":
+        text, tone = f"{bad}{dash}", Tone.BAD
+    elif kind in {"idle", "spare"}:
+        text = f" {task_letter(position) if kind == 'spare' else ''}{dash}"
+    else:
+        sign, tone = " ", task_tone(position)
+        if condition == NodeCondition.UNREACHABLE:
+            sign, tone = ask, Tone.WARN
+        elif kind == "starting":
+            sign = busy
+        text = f"{sign}{task_letter(position)}{'' if rank is None else rank}"
+    return Span(f"{text.ljust(size)} ", tone)
 
 
 def _counted(node: NodeView, positions: dict[str, int], glyphs: Glyphs) -> Cell:

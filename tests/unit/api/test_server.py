@@ -13,9 +13,12 @@ from pydantic import BaseModel, TypeAdapter
 
 from controller.api import server
 from controller.api.server import ApiServer, ApiSocketError
+from controller.api.view_changes import applied
 from controller.api.views import ClusterView, LogLevel, LogLine
 from controller.api.wire import (
+    Changes,
     Command,
+    FollowChanges,
     FromServer,
     Greeting,
     LogLines,
@@ -214,6 +217,44 @@ async def test_silence_is_told_by_a_snapshot_so_that_the_view_is_not_stale(serve
     async with connected(served) as client:
         await client.next_of(Snapshot)
         assert await client.next() == Snapshot(view=served.view)
+
+
+async def test_who_follows_changes_is_sent_them_alone_and_others_whole_views(
+    served: Served,
+) -> None:
+    async with connected(served) as follower, connected(served) as script:
+        view = (await follower.next_of(Snapshot)).view
+        follower.send(FollowChanges())
+        view = (await follower.next_of(Snapshot)).view  # from here on it counts
+        await script.next_of(Snapshot)
+        for scene in (cluster_views.waiting(), cluster_views.healed(), cluster_views.calm(200.0)):
+            served.view = scene
+            served.server.state_changed()
+            while view != scene:
+                view = applied(view, (await follower.next_of(Changes)).fields)
+            while (await script.next_of(Snapshot)).view != scene:
+                pass
+        silence = await follower.next_of(Changes)
+        assert silence.fields == {}
+
+
+async def test_followers_that_are_not_equally_far_get_what_each_lacks(served: Served) -> None:
+    async with connected(served) as early, connected(served) as late:
+        early.send(FollowChanges())
+        late.send(FollowChanges())
+        views = {}
+        for client in (early, late):
+            await client.next_of(Snapshot)
+            views[client] = (await client.next_of(Snapshot)).view
+        served.view = cluster_views.waiting()
+        served.server.state_changed()
+        while views[early] != served.view:
+            views[early] = applied(views[early], (await early.next_of(Changes)).fields)
+        served.view = cluster_views.healed()
+        served.server.state_changed()
+        for client in (early, late):
+            while views[client] != served.view:
+                views[client] = applied(views[client], (await client.next_of(Changes)).fields)
 
 
 async def test_the_socket_belongs_to_its_owner_alone(served: Served) -> None:

@@ -12,6 +12,7 @@ from controller.api.wire import (
     ApprovePlan,
     AskWhatIf,
     CancelMeasurement,
+    Changes,
     Command,
     DecideLoss,
     DeferPlan,
@@ -68,6 +69,7 @@ COMMANDS: list[Command] = [
 ]
 LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")
 MESSAGES: list[FromServer] = [
+    Changes(fields={"now": 12.5, "nodes": {"changed": {"1": {"heartbeat_at": 12.4}}}}),
     Greeting(cluster="demo"),
     Snapshot(view=cluster_views.waiting()),
     LogLines(lines=[LINE]),
