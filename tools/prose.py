@@ -273,7 +273,7 @@ def main() -> int:
         "--check",
         action="store_true",
         help=f"fail if {MAX_HARD_PERCENT} %% or more of a package's docstring sentences are hard,"
-        " or if a docstring or announcement of it holds a banned phrase",
+        " or if any text of console, controller, nodeagent or profiles holds a banned phrase",
     )
     args = parser.parse_args()
     texts = [x for x in read_texts(args.folders) if args.kind in {None, x.kind}]

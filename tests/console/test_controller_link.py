@@ -2,18 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from console.client.controller_link import ApiLink, connect_failure
 from console.client.source import Inbox, NoReplyError
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.reducer import reduce
 from controller.api.server import ApiServer
+from controller.api.view_changes import applied
 from controller.api.views import ClusterView
 from controller.api.wire import API_VERSION, Changes, Greeting, Reply, RequestPlan
 from tests.fakes import cluster_views
@@ -183,9 +185,17 @@ def _shows(view: ClusterView, state: State) -> bool:
     return state.view == view
 
 
-async def test_a_real_server_sends_only_changes_and_whole_views_come_of_them(
-    tmp_path: Path,
+async def test_a_real_server_sends_changes_and_whole_views_come_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    num_changes = 0
+
+    def counted(view: ClusterView, fields: Mapping[str, JsonValue]) -> ClusterView:
+        nonlocal num_changes
+        num_changes += 1
+        return applied(view, fields)
+
+    monkeypatch.setattr("console.client.controller_link.applied", counted)
     scenes = [cluster_views.calm(), cluster_views.waiting(), cluster_views.healed()]
     showing = scenes[0]
     server = ApiServer("demo", lambda: showing, lambda _: None)
@@ -198,6 +208,7 @@ async def test_a_real_server_sends_only_changes_and_whole_views_come_of_them(
             server.state_changed()
             state = await client.until(partial(_shows, scene))
             assert state.link.phase is LinkPhase.LIVE
+    assert num_changes >= len(scenes)
 
 
 async def test_changes_without_a_view_before_them_end_the_connection(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from console.viewmodel.words import (
 from controller.api.views import ClusterView, NodeCondition, NodeView, WorkerView
 
 Signs = tuple[str, str, str, str]
-"""Of a lost worker, of one without a rank, of one out of contact, and of one that starts."""
+"""Signs of workers: lost, without a rank, out of contact, starting."""
 LATE_AFTER_S = 3.0
 """A heartbeat older than this is shown as a warning."""
 
