@@ -84,7 +84,12 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._clock = clock
         self._operator_actions = OperatorActions(self, session, clock, new_request_id)
         now = clock()
-        self.state = State(now=now, owns_demo=session.owns_demo, link=Link(since=now))
+        self.state = State(
+            now=now,
+            owns_demo=session.owns_demo,
+            owns_playback=session.owns_playback,
+            link=Link(since=now),
+        )
         if session.starts_armed:
             self.state = reduce(self.state, ModeSwitched(now, is_armed=True))
         self._waiting: WaitingScreen | None = None
@@ -162,6 +167,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def transmit(self, command: Command, title: str, effect: Effect) -> None:
         """Send a command to the controller and follow its life."""
         self.apply(ActionSent(self._clock(), command.request_id, title, effect))
+        self.run_worker(self._delivered(command), name=command.request_id, group="commands")
+
+    def transmit_quietly(self, command: Command) -> None:
+        """Send a command whose outcome shows in the next view."""
         self.run_worker(self._delivered(command), name=command.request_id, group="commands")
 
     def show_palette(self) -> None:

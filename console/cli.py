@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from controller.logs.log_options import (
     LogOptionError,
@@ -32,7 +32,7 @@ from controller.logs.log_options import (
 )
 
 if TYPE_CHECKING:
-    from console.client.demo_process import DemoChild
+    from console.client.server_child import ServerChild
     from console.client.source import ControllerSource
     from console.configuration import ConsoleConfiguration
 
@@ -53,6 +53,7 @@ examples:
   unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
   unicron-console --cluster cluster.toml      attach to the controller of "unicron run cluster.toml"
   unicron-console --connect /run/unicron.sock attach to a controller at this API socket
+  unicron-console --playback cluster.toml --at I-3  look at the third incident of this cluster
   unicron-console config show --origin        the settings, and where each comes from
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
 
@@ -109,7 +110,10 @@ def _show(
 ) -> int:
     if arguments.demo:
         _LOG.info("console starts a demo: pid=%d", os.getpid())
-        return _run_demo(demo_argv, configuration)
+        return _run_child("demo", demo_argv, configuration)
+    if arguments.playback is not None:
+        _LOG.info("console plays back: pid=%d path=%s", os.getpid(), arguments.playback)
+        return _run_child("playback", _playback_argv(arguments), configuration)
     path = _socket_of(arguments)
     if problem := connect_problem(path):
         _refuse_without_controller(arguments, problem)
@@ -170,12 +174,27 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         help="attach to the controller that runs this cluster file, also as ssh://HOST/FILE",
     )
     what.add_argument("--connect", metavar="SOCKET", help="attach to a controller's API socket")
+    what.add_argument(
+        "--playback",
+        metavar="PATH",
+        help="play back a recording, or the journal of a run: its directory or its cluster file",
+    )
+    parser.add_argument(
+        "--at", metavar="MOMENT",
+        help="begin a playback at an incident (I-3) or a time in UTC (14:02:30; default: its end)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--last", metavar="TIME", help="how much of a journal a playback reads (default: 12h)"
+    )
     _add_appearance(parser)
     add_logging_arguments(parser, owns_terminal=False)
     parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
     arguments, extra = parser.parse_known_args(argv)
     if extra[:1] == ["--"]:
         extra = extra[1:]
+    for option in ("at", "last"):
+        if getattr(arguments, option) is not None and arguments.playback is None:
+            parser.error(f"--{option} belongs to --playback")
     if extra and not arguments.demo:
         parser.error(f"unknown argument: {extra[0]}")
     return arguments, extra
@@ -302,19 +321,29 @@ def _refuse_without_controller(arguments: argparse.Namespace, problem: str) -> N
 def _attach(path: Path, configuration: "ConsoleConfiguration") -> int:
     from console.client.controller_link import ApiLink  # noqa: PLC0415 (imported when it is needed)
 
-    return _run_app(ApiLink(path, _clock()), configuration, owns_demo=False)
+    return _run_app(ApiLink(path, _clock()), configuration, owns=None)
 
 
-def _run_demo(demo_argv: Sequence[str], configuration: "ConsoleConfiguration") -> int:
-    from console.client.demo_process import DemoChild, DemoSource  # noqa: PLC0415 (imported when needed)
+def _playback_argv(arguments: argparse.Namespace) -> list[str]:
+    log = log_arguments(log_options(arguments))
+    given = {"--at": arguments.at, "--last": arguments.last}
+    options = [f"{name}={text}" for name, text in given.items() if text is not None]
+    path = str(Path(arguments.playback).absolute())  # it begins with no dash
+    return [sys.executable, "-m", "controller.cli", "playback", path, *options, *log]
+
+
+def _run_child(
+    what: Literal["demo", "playback"], argv: Sequence[str], configuration: "ConsoleConfiguration"
+) -> int:
+    from console.client.server_child import ServerChild, ServerChildSource  # noqa: PLC0415 (imported when needed)
 
     clock = _clock()
     with _exit_on_signals():
-        child = DemoChild(demo_argv)
+        child = ServerChild(argv, what)
         started_at = clock()
         try:
-            source = DemoSource(child, clock)
-            code = _run_app(source, configuration, owns_demo=True, clean_up=child.end)
+            source = ServerChildSource(child, clock)
+            code = _run_app(source, configuration, owns=what, clean_up=child.end)
             if code != 0 and child.exit_code is not None:
                 sys.stderr.write(f"{child.failure()}\n")
                 return code
@@ -323,22 +352,25 @@ def _run_demo(demo_argv: Sequence[str], configuration: "ConsoleConfiguration") -
     return code
 
 
-def _end(child: "DemoChild", ran_s: float) -> None:
-    """End the demo and say so in one line; signals meanwhile do not stop the cleaning up."""
+def _end(child: "ServerChild", ran_s: float) -> None:
+    """End the child; of a demo say so. Signals meanwhile do not stop the cleaning up."""
     from console.viewmodel.drawing.numbers import seconds  # noqa: PLC0415 (imported when it is needed)
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     had_ended = child.exit_code is not None
-    if not had_ended:
+    is_demo = child.what == "demo"
+    if is_demo and not had_ended:
         _print("ending the demo ...")
     is_orderly = child.end()
     _LOG.info(
-        "demo ended: code=%s by_itself=%s killed=%s", child.exit_code, had_ended, not is_orderly
+        "child ended: code=%s by_itself=%s killed=%s", child.exit_code, had_ended, not is_orderly
     )
     if not is_orderly:
-        _print(f"\rthe demo did not end when asked, so it was killed; log: {child.log_path}\n")
-    elif not had_ended:
+        _print(
+            f"\rthe {child.what} did not end when asked, so it was killed; log: {child.log_path}\n"
+        )
+    elif is_demo and not had_ended:
         _print(f"\rthe demo ended after {seconds(ran_s)}\n")
 
 
@@ -355,7 +387,7 @@ def _run_app(
     source: "ControllerSource",
     configuration: "ConsoleConfiguration",
     *,
-    owns_demo: bool,
+    owns: Literal["demo", "playback"] | None,
     clean_up: Callable[[], object] = lambda: None,
 ) -> int:
     from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
@@ -364,7 +396,10 @@ def _run_app(
     from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
     from console.widgets.appearance import Appearance  # noqa: PLC0415
 
-    session = OperatorSession(_actor(), owns_demo=owns_demo, starts_armed=owns_demo)
+    is_demo = owns == "demo"
+    session = OperatorSession(
+        _actor(), owns_demo=is_demo, owns_playback=owns == "playback", starts_armed=is_demo
+    )
     settings = configuration.settings
     glyphs = ASCII if settings.ascii else UNICODE
     appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys)

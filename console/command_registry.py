@@ -5,7 +5,7 @@ Bindings, key bar, help, palette and the table in ``docs/console.md`` are made f
 the app through the ``Operator`` protocol. Nothing here imports Textual.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, Protocol
@@ -53,6 +53,21 @@ class Operator(Protocol):
 
     def toggle_mode(self) -> None:
         """Switch between view mode and armed."""
+
+    def move_playback(self, move: Mapping[str, object]) -> None:
+        """Show another instant of the past: the fields of ``MovePlayback``."""
+
+    def toggle_playback(self) -> None:
+        """Let time pass, or stop it."""
+
+    def change_speed(self, *, is_faster: bool) -> None:
+        """Let time pass faster or slower."""
+
+    def ask_moment(self) -> None:
+        """Ask for an instant, and go there."""
+
+    def compare_instants(self) -> None:
+        """Mark this instant, or show what has changed since the marked one."""
 
     def swap_plan(self) -> None:
         """Swap plan and incidents in a small terminal."""
@@ -158,6 +173,13 @@ def can_switch_mode(state: State) -> Enabled:
     return True if state.is_armed else why_not_current(state) or True
 
 
+def is_past(state: State) -> Enabled:
+    """Allow what moves a playback."""
+    if state.playback is None:
+        return "this is no playback"
+    return True if state.is_live else "the playback does not answer"
+
+
 def has_pending(state: State) -> Enabled:
     """Allow a command that needs a waiting plan."""
     return True if state.pending is not None else "no plan waits"
@@ -177,7 +199,8 @@ def can_resume(state: State) -> Enabled:
     return can_act(state)
 
 
-_DECIDE, _RUN, _MOVE, _APP = "Decide", "Act", "Move", "Console"
+_DECIDE, _RUN, _PAST, _MOVE, _APP = "Decide", "Act", "Playback", "Move", "Console"
+_MINUTE_S: Final = 60.0
 _NONE, _LOW, _HIGH = Danger.NONE, Danger.LOW, Danger.HIGH
 
 
@@ -231,6 +254,55 @@ COMMANDS: Final = (
     OperatorCommand(
         "app.mode", "Allow actions for ten minutes (armed), or go back to view mode", "arm",
         "ctrl+t", _RUN, _NONE, can_switch_mode, lambda operator: operator.toggle_mode(),
+    ),
+    OperatorCommand(
+        "playback.toggle", "Let the time of a playback pass, or stop it", "play",
+        "p", _PAST, _NONE, is_past, lambda operator: operator.toggle_playback(),
+    ),
+    OperatorCommand(
+        "playback.previous_incident", "Previous incident of a playback", "",
+        "left_curly_bracket", _PAST, _NONE, is_past,
+        lambda operator: operator.move_playback({"step": "incident", "is_back": True}),
+    ),
+    OperatorCommand(
+        "playback.next_incident", "Next incident of a playback", "incident",
+        "right_curly_bracket", _PAST, _NONE, is_past,
+        lambda operator: operator.move_playback({"step": "incident"}),
+    ),
+    OperatorCommand(
+        "playback.previous_line", "Previous line of the events of a playback", "",
+        "comma", _PAST, _NONE, is_past,
+        lambda operator: operator.move_playback({"step": "line", "is_back": True}),
+    ),
+    OperatorCommand(
+        "playback.next_line", "Next line of the events of a playback", "event",
+        "full_stop", _PAST, _NONE, is_past, lambda operator: operator.move_playback({"step": "line"}),
+    ),
+    OperatorCommand(
+        "playback.earlier", "A minute back in a playback", "",
+        "left", _PAST, _NONE, is_past, lambda operator: operator.move_playback({"by_s": -_MINUTE_S}),
+    ),
+    OperatorCommand(
+        "playback.later", "A minute on in a playback", "",
+        "right", _PAST, _NONE, is_past, lambda operator: operator.move_playback({"by_s": _MINUTE_S}),
+    ),
+    OperatorCommand(
+        "playback.slower", "Let the time of a playback pass slower", "",
+        "left_parenthesis", _PAST, _NONE, is_past,
+        lambda operator: operator.change_speed(is_faster=False),
+    ),
+    OperatorCommand(
+        "playback.faster", "Let the time of a playback pass faster", "faster",
+        "right_parenthesis", _PAST, _NONE, is_past,
+        lambda operator: operator.change_speed(is_faster=True),
+    ),
+    OperatorCommand(
+        "playback.moment", "Go to an incident or a time of a playback", "go to",
+        "at", _PAST, _NONE, is_past, lambda operator: operator.ask_moment(),
+    ),
+    OperatorCommand(
+        "playback.compare", "Mark this instant of a playback; again: what has changed since", "compare",
+        "equals_sign", _PAST, _NONE, is_past, lambda operator: operator.compare_instants(),
     ),
     OperatorCommand(
         "plan.swap", "Swap plan and incidents in a small terminal", "incidents",
@@ -294,11 +366,14 @@ COMMANDS: Final = (
     ),
 )  # fmt: skip
 
-_ON_DETAILS: Final = frozenset({"app.mode", "app.help", "app.palette", "app.quit"})
+_OF_PLAYBACK: Final = frozenset(each.id for each in COMMANDS if each.scope == _PAST)
+_ON_DETAILS: Final = frozenset({"app.mode", "app.help", "app.palette", "app.quit"}) | _OF_PLAYBACK
 _ON_PLANS: Final = frozenset({"plan.approve", "plan.reject", "plan.defer"})
 _ON_LOST: Final = frozenset({"node.lost", "node.wait"})
 _ON_NODES: Final = frozenset(verb.id for verb in VERBS if verb.subject == "node")
 _ON_TASKS: Final = frozenset(verb.id for verb in VERBS if verb.subject == "task")
+_CHANGES: Final = (can_act, can_propose, can_drill, can_switch_mode)
+"""What allows to change a cluster. In a playback it never does."""
 COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 
 
@@ -308,6 +383,10 @@ def hint(command: OperatorCommand, state: State) -> KeyHint:
     label, title = command.label, command.title
     if command.id == "app.mode" and state.is_armed:
         label = "disarm"
+    if command.id == "playback.toggle" and state.playback and state.playback.is_playing:
+        label = "pause"
+    if command.id == "playback.compare" and state.compared is None:
+        label = "mark"
     if command.id == "app.quit" and state.owns_demo:
         title = "Quit; this ends the demo"
     reason = "" if enabled is True else enabled
@@ -328,6 +407,8 @@ def bar_hints(state: State, subject: DetailSubject | None = None) -> list[KeyHin
             (can_decide_loss, not state.out_of_contact),
             (can_defer, state.pending is None or state.pending.apply_at is None),
             (can_resume, state.view is None or not state.view.automation_stopped),
+            (is_past, state.playback is None),
+            *((each, state.playback is not None) for each in _CHANGES),
         )
         if is_pointless
     ]

@@ -6,7 +6,7 @@ that proves the action. Actions on the console itself happen at once. ``Host``, 
 and connection.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -20,13 +20,16 @@ from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
 from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
 from console.dialogs.order import OrderDialog
+from console.dialogs.playback import ComparisonDialog, MomentDialog
 from console.screens.detail_screen import DetailKeys, DetailScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
+from console.viewmodel.compared_instants import comparison
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.details.detail import DetailKind, DetailSubject
 from console.viewmodel.panel_places import is_too_small
-from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, ModeSwitched
+from console.viewmodel.panels.playback_strip import faster, slower
+from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, InstantMarked, ModeSwitched
 from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
 from console.widgets.appearance import Appearance
 from controller.api.views import NodeView, PlanState
@@ -34,6 +37,7 @@ from controller.api.wire import (
     ApprovePlan,
     Command,
     DecideLoss,
+    MovePlayback,
     RejectPlan,
     RequestPlan,
     RunDrill,
@@ -49,6 +53,7 @@ class OperatorSession:
 
     actor: str
     owns_demo: bool = False
+    owns_playback: bool = False
     starts_armed: bool = False
 
 
@@ -85,6 +90,9 @@ class Host(Protocol):
 
     def transmit(self, command: Command, title: str, effect: Effect) -> None:
         """Send a command to the controller and follow its outcome."""
+
+    def transmit_quietly(self, command: Command) -> None:
+        """Send a command whose outcome shows in the next view."""
 
     def show_palette(self) -> None:
         """Open the command palette."""
@@ -228,6 +236,55 @@ class OperatorActions(Operator):
     @override
     def toggle_mode(self) -> None:
         self._host.apply(ModeSwitched(self._clock(), is_armed=not self._host.state.is_armed))
+
+    @override
+    def move_playback(self, move: Mapping[str, object]) -> None:
+        self._host.transmit_quietly(self._playback_command(move))
+
+    @override
+    def toggle_playback(self) -> None:
+        playback, view = self._host.state.playback, self._host.state.view
+        if playback is None or view is None:
+            return
+        is_at_end = not playback.is_playing and view.now >= playback.end
+        back = {"by_s": playback.begin - view.now} if is_at_end else {}
+        self.move_playback({"is_playing": not playback.is_playing, **back})
+
+    @override
+    def change_speed(self, *, is_faster: bool) -> None:
+        if playback := self._host.state.playback:
+            change = faster if is_faster else slower
+            self.move_playback({"speed": change(playback.speed)})
+
+    @override
+    def ask_moment(self) -> None:
+        host = self._host
+
+        def answered(moment: str | None) -> None:
+            if moment is not None:
+                host.transmit(self._playback_command({"moment": moment}), f"go to {moment}", None)
+
+        host.ask(MomentDialog(host.appearance, self._clock, host.state), answered)
+
+    @override
+    def compare_instants(self) -> None:
+        host, view, first = self._host, self._host.state.view, self._host.state.compared
+        if view is None:
+            return
+        if first is None:
+            host.apply(InstantMarked(self._clock(), view))
+            return
+
+        def answered(is_forgotten: bool | None) -> None:
+            if is_forgotten:
+                host.apply(InstantMarked(self._clock(), None))
+
+        lines = comparison(first, view)
+        host.ask(ComparisonDialog(host.appearance, self._clock, host.state, lines), answered)
+
+    def _playback_command(self, move: Mapping[str, object]) -> MovePlayback:
+        head = {"request_id": self._new_request_id(), "actor": self._session.actor}
+        return MovePlayback.model_validate({**head, **move})
 
     @override
     def swap_plan(self) -> None:

@@ -82,6 +82,18 @@ def _journal() -> CommandParts:
     return CommandParts(journal_cli.add_arguments, journal_cli.run)
 
 
+def _playback() -> CommandParts:
+    from controller.playback import playback_cli
+
+    return CommandParts(playback_cli.add_arguments, playback_cli.run)
+
+
+def _record() -> CommandParts:
+    from controller.playback import record_cli
+
+    return CommandParts(record_cli.add_arguments, record_cli.run)
+
+
 def _plan() -> CommandParts:
     from controller.plan import plan_cli
 
@@ -386,6 +398,19 @@ COMMANDS: Final = (
         "Read the journal of a controller, also while the controller runs: check that every line is whole,"
         " count its events, or print them. A damaged end is cut off only by `repair`.",
         _journal,
+    ),
+    CommandEntry(
+        "record",
+        "write what a controller shows into a file that can be played back",
+        "Record what a running controller shows, until Ctrl-C.",
+        _record,
+    ),
+    CommandEntry(
+        "playback",
+        "play back the past of a run, from its journal or a recording",
+        "Say what a journal or a recording holds, or serve it as a controller would: consoles and commands then"
+        " see the cluster as it was at an instant.",
+        _playback,
     ),
     CommandEntry(
         "plan",

@@ -127,6 +127,7 @@ class Overview(ConsoleScreen):
             plan=len(lines),
             alerts=len(alerts_of(self._state)),
             is_plan_first=self._is_plan_first,
+            is_playback=self._state.playback is not None,
             is_activity_fresh=activity is not None
             and self._state.now - activity.changed_at < FRESH_S,
         )

@@ -21,6 +21,7 @@ class WaitingScreen(LineScreen):
     def picture(self, width: int, height: int) -> list[Line]:
         state, glyphs = self.state, self.appearance.glyphs
         what = "starting the demo cluster" if state.owns_demo else "connecting"
+        what = "reading the past" if state.owns_playback else what
         waited = seconds(state.now - self._began_at)
         head = Line(
             (span(f" UNICRON {glyphs.bar} {what} {glyphs.dot} {waited}", Tone.STRONG),),
@@ -28,8 +29,9 @@ class WaitingScreen(LineScreen):
         )
         foot = Line((Span(" "), span("<q>", Tone.KEY), span("quit")))
         texts = state.progress
-        # While a demo starts, a socket that is not there yet is no news.
-        if not state.owns_demo and state.link.reason:
+        # While our own server starts, a socket that is not there yet is no news.
+        is_own = state.owns_demo or state.owns_playback
+        if not is_own and state.link.reason:
             texts = (state.link.reason,)
         room = max(1, height - 4)
         lines = [

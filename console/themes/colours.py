@@ -48,9 +48,11 @@ _DARK_TONES: Final[Mapping[Tone, str]] = {
 _DARK_GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.PANEL: "#101418", Ground.HEADING: "#1c242d", Ground.SELECTED: "#2b3947",
     Ground.DIALOG: "#18202a", Ground.BAR_VIEW: "#26313d", Ground.BAR_ARMED: "#f2b84b",
-    Ground.BAR_LOST: "#c4342d", Ground.DECISION: "#3d3217",
+    Ground.BAR_LOST: "#c4342d", Ground.BAR_PAST: "#1f5fa8", Ground.DECISION: "#3d3217",
 }  # fmt: skip
-_INK: Final[Mapping[Ground, str]] = {Ground.BAR_ARMED: "#14110a", Ground.BAR_LOST: "#ffffff"}
+_INK: Final[Mapping[Ground, str]] = {
+    Ground.BAR_ARMED: "#14110a", Ground.BAR_LOST: "#ffffff", Ground.BAR_PAST: "#ffffff",
+}  # fmt: skip
 
 _LIGHT_TONES: Final[Mapping[Tone, str]] = {
     Tone.PLAIN: "#22303c", Tone.DIM: "#44525f", Tone.STRONG: "#0b1218", Tone.TITLE: "#0b1218",
@@ -62,7 +64,7 @@ _LIGHT_TONES: Final[Mapping[Tone, str]] = {
 _LIGHT_GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.PANEL: "#fbfcfd", Ground.HEADING: "#e9eef3", Ground.SELECTED: "#cfe0f0",
     Ground.DIALOG: "#f1f5f9", Ground.BAR_VIEW: "#dde5ed", Ground.BAR_ARMED: "#f2b84b",
-    Ground.BAR_LOST: "#a3241e", Ground.DECISION: "#f7e7bf",
+    Ground.BAR_LOST: "#a3241e", Ground.BAR_PAST: "#1b4f8f", Ground.DECISION: "#f7e7bf",
 }  # fmt: skip
 
 _CONTRAST_TONES: Final[Mapping[Tone, str]] = {
@@ -75,7 +77,7 @@ _CONTRAST_TONES: Final[Mapping[Tone, str]] = {
 _CONTRAST_GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.PANEL: "#000000", Ground.HEADING: "#16181a", Ground.SELECTED: "#1a3350",
     Ground.DIALOG: "#0a0c0e", Ground.BAR_VIEW: "#202428", Ground.BAR_ARMED: "#ffd54a",
-    Ground.BAR_LOST: "#8c0f0a", Ground.DECISION: "#332700",
+    Ground.BAR_LOST: "#8c0f0a", Ground.BAR_PAST: "#0d3b78", Ground.DECISION: "#332700",
 }  # fmt: skip
 
 THEMES: Final[Mapping[str, Theme]] = {

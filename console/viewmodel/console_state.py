@@ -19,6 +19,7 @@ from controller.api.views import (
     NodeView,
     PlanState,
     PlanView,
+    PlaybackView,
     TaskPhase,
     TaskView,
 )
@@ -35,7 +36,7 @@ class LinkPhase(StrEnum):
     LOST = "disconnected"
     INCOMPATIBLE = "incompatible"
     ENDED = "ended"
-    """The demo that this console owned is over; nobody will answer again."""
+    """The demo or playback that this console owned is over; nobody will answer again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class State:
 
     now: float = 0.0
     owns_demo: bool = False
+    owns_playback: bool = False
     link: Link = field(default_factory=Link)
     view: ClusterView | None = None
     view_at: float = 0.0
@@ -73,6 +75,8 @@ class State:
     trend: Trend = ()
     absence: LinkAbsence | None = None
     """None while the connection holds."""
+    compared: ClusterView | None = None
+    """The instant of a playback that others are compared with."""
 
     @property
     def is_armed(self) -> bool:
@@ -95,9 +99,16 @@ class State:
         return not self.is_live or self.age_s > STALE_AFTER_S
 
     @property
+    def playback(self) -> PlaybackView | None:
+        """What is played back; None of a living cluster."""
+        return self.view.playback if self.view else None
+
+    @property
     def cluster_now(self) -> float:
         """The controller's time now, by the console's clock since the newest view."""
-        return self.view.now + self.age_s if self.view else 0.0
+        if self.view is None:
+            return 0.0
+        return self.view.now + (0.0 if self.playback else self.age_s)
 
     @property
     def pending(self) -> PlanView | None:
@@ -133,8 +144,10 @@ def why_not_current(state: State) -> str:
     """Return why the shown data can't be acted upon, or an empty string if it can."""
     match state.link.phase:
         case LinkPhase.ENDED:
-            return "the demo has ended"
+            return "the playback has ended" if state.owns_playback else "the demo has ended"
         case LinkPhase.LIVE if state.view is not None:
+            if state.playback is not None:
+                return "this is the past: nothing can be changed"
             if state.view.is_closing:
                 return "the cluster is shutting down"
             return f"data is {state.age_s:.0f} s old" if state.is_stale else ""

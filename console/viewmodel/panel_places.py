@@ -42,6 +42,7 @@ class Need:
     is_plan_first: bool = True
     """Which of plan and incidents is shown where only one of them fits."""
     is_activity_fresh: bool = False
+    is_playback: bool = False
 
 
 def is_too_small(width: int, height: int) -> bool:
@@ -106,7 +107,8 @@ _PANELS: Final = (
 def _footer(height: int, need: Need) -> tuple[str, ...]:
     if height >= 20:
         return ("activity", "decision")
-    return ("decision",) if need.plan and not need.is_activity_fresh else ("activity",)
+    is_decision_first = need.is_playback or need.plan > 0
+    return ("decision",) if is_decision_first and not need.is_activity_fresh else ("activity",)
 
 
 def shares_space(width: int, height: int, need: Need) -> bool:

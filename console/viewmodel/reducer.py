@@ -16,7 +16,7 @@ from console.viewmodel.activity import (
     followed,
 )
 from console.viewmodel.console_state import EventWindow, Link, LinkPhase, State
-from console.viewmodel.trend import followed_trend
+from console.viewmodel.trend import Trend, followed_trend, past_trend
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import Greeting, LogLines, Reply, Snapshot
 
@@ -46,8 +46,8 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoOutput:
-    """The demo printed a line."""
+class ChildOutput:
+    """The demo or playback that this console started printed a line."""
 
     at: float
     text: str
@@ -104,16 +104,25 @@ class ActionBlocked:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class InstantMarked:
+    """The operator marked an instant of a playback, to compare others with it; None ends that."""
+
+    at: float
+    view: ClusterView | None
+
+
 ConsoleEvent = (
     Received
     | LinkChanged
-    | DemoOutput
+    | ChildOutput
     | Ticked
     | ModeSwitched
     | ActionSent
     | ActionAnswered
     | ActionUnanswered
     | ActionBlocked
+    | InstantMarked
 )
 
 
@@ -124,17 +133,23 @@ def reduce(state: State, event: ConsoleEvent) -> State:
             return _received(replace(state, now=max(state.now, at)), message)
         case LinkChanged(link):
             return _link_changed(state, link)
-        case DemoOutput(_, text):
+        case ChildOutput(_, text):
             lines = (*state.progress, text)[-MAX_PROGRESS_LINES:]
             return replace(state, progress=lines)
         case Ticked(at):
             return _ticked(state, at)
-        case ModeSwitched(at, is_armed):
-            return replace(state, armed_until=at + ARMED_FOR_S if is_armed else None)
+        case ModeSwitched() | InstantMarked():
+            return _switched(state, event)
         case ActionSent() | ActionAnswered() | ActionUnanswered() | ActionBlocked():
             return _acted(state, event)
         case _:
             assert_never(event)
+
+
+def _switched(state: State, event: ModeSwitched | InstantMarked) -> State:
+    if isinstance(event, InstantMarked):
+        return replace(state, compared=event.view)
+    return replace(state, armed_until=event.at + ARMED_FOR_S if event.is_armed else None)
 
 
 def _received(state: State, message: FromController) -> State:
@@ -143,8 +158,8 @@ def _received(state: State, message: FromController) -> State:
             return state
         case Snapshot(view=view):
             return _viewed(state, view)
-        case LogLines(lines=lines):
-            return replace(state, log=_logged(state.log, lines))
+        case LogLines(lines=lines, replaces=replaces):
+            return replace(state, log=_logged(EventWindow() if replaces else state.log, lines))
         case Reply():
             return _acted(state, ActionAnswered(state.now, message))
         case _:
@@ -166,9 +181,15 @@ def _viewed(state: State, view: ClusterView) -> State:
         view_at=state.now,
         absence=None,
         log=state.log if is_same_run else EventWindow(),
-        trend=followed_trend(state.trend if is_same_run else (), view),
+        trend=_trend(state.trend if is_same_run else (), view),
         activity=followed(activity, view, state.now) if activity else None,
     )
+
+
+def _trend(trend: Trend, view: ClusterView) -> Trend:
+    if view.playback is not None:
+        return past_trend(view.playback.wafs, view.now)
+    return followed_trend(trend, view)
 
 
 def _logged(log: EventWindow, lines: list[LogLine]) -> EventWindow:

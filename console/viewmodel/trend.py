@@ -1,5 +1,8 @@
-"""What the cluster's WAF was while this console looked, in steps of some seconds."""
+"""What the cluster's WAF was, in steps of some seconds: while this console looked, or before."""
 
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,8 +27,30 @@ class WafStep:
 Trend = tuple[WafStep, ...]
 
 
+def past_trend(wafs: Sequence[tuple[float, float]], now: float) -> Trend:
+    """Return the trend until an instant of a playback.
+
+    Args:
+        wafs: Times at which the WAF changed, in order, and its share from then on.
+        now: The instant.
+    """
+    place = bisect_right(wafs, (now, math.inf))
+    if place == 0:
+        return ()
+    steps, at = list[WafStep](), now // STEP_S * STEP_S
+    while place > 0 and at > now - KEPT_S and at + STEP_S > wafs[0][0]:
+        low = last = wafs[place - 1][1]
+        while place > 0 and wafs[place - 1][0] >= at:
+            low, place = min(low, wafs[place - 1][1]), place - 1
+        if place > 0:
+            low = min(low, wafs[place - 1][1])
+        steps.append(WafStep(at, low, last))
+        at -= STEP_S
+    return tuple(reversed(steps))
+
+
 def followed_trend(trend: Trend, view: ClusterView) -> Trend:
-    """Return the trend with what a view shows. Views of the past change nothing."""
+    """Return the trend with what a view shows. Older views change nothing."""
     if view.waf_full <= 0.0:
         return trend
     share = max(0.0, view.waf / view.waf_full)

@@ -85,6 +85,18 @@ class Connection:
             if isinstance(message, LogLines):
                 yield from message.lines
 
+    def news(self) -> Iterator[ClusterView | list[LogLine]]:
+        """Yield views and lines as they come, the newest known lines first.
+
+        Raises:
+            NoControllerError: No message arrives for too long.
+        """
+        for message in self._messages:
+            if isinstance(message, Snapshot):
+                yield message.view
+            elif isinstance(message, LogLines):
+                yield message.lines
+
     def views(self) -> Iterator[ClusterView]:
         """Yield a view after each change, and about once a second, until the connection ends.
 

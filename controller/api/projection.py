@@ -76,7 +76,7 @@ def project(
 
     ``view_of`` returns the view of a node, if there is a faster way than to make it.
     """
-    waf = sum(task.waf for task in state.tasks.values())
+    waf, waf_full = waf_of(state)
     tasks = [task for task in state.tasks.values() if not task.has_left]
     return ClusterView(
         cluster=frame.cluster,
@@ -86,9 +86,7 @@ def project(
         automation_stopped=state.automation.stopped,
         is_closing=frame.is_closing,
         waf=waf,
-        waf_full=sum(
-            task.spec.weight * task.spec.table.flops_per_s(task.spec.workers) for task in tasks
-        ),
+        waf_full=waf_full,
         nodes=[
             view_of(name, frame) if view_of else node_view(node, state, frame.pulses)
             for name, node in state.nodes.items()
@@ -106,6 +104,15 @@ def project(
         if state.measurements.current
         else None,
         controller=frame.controller,
+    )
+
+
+def waf_of(state: ClusterState) -> tuple[float, float]:
+    """Return the weighted FLOP/s of the ranks that run, and of all tasks at their full sizes."""
+    return sum(task.waf for task in state.tasks.values()), sum(
+        task.spec.weight * task.spec.table.flops_per_s(task.spec.workers)
+        for task in state.tasks.values()
+        if not task.has_left
     )
 
 

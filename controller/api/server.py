@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -57,6 +57,8 @@ class _Client:
         self.writer = writer
         self.lines = deque(lines)
         self.replies: deque[Reply] = deque()
+        self.has_jumped = False
+        """Whether the lines replace what it was sent before."""
         self.has_news = True
         self.follows_changes = False
         self.base: ClusterView | None = None
@@ -68,6 +70,12 @@ class _Client:
         """Queue a log line."""
         self.lines.append(line)
         self._keep_within_limits()
+        self.wake.set()
+
+    def replace_lines(self, lines: Iterable[LogLine]) -> None:
+        """Queue lines that replace all earlier ones."""
+        self.lines = deque(lines)
+        self.has_jumped = True
         self.wake.set()
 
     def add_reply(self, reply: Reply) -> None:
@@ -157,6 +165,13 @@ class ApiServer:
         self._lines.append(line)
         for client in self._clients:
             client.add_line(line)
+
+    def replace_lines(self, lines: Iterable[LogLine]) -> None:
+        """Send lines to every client that replace all that were sent before."""
+        self._lines.clear()
+        self._lines.extend(lines)
+        for client in self._clients:
+            client.replace_lines(self._lines)
 
     def state_changed(self) -> None:
         """Send a new snapshot to every client, soon."""
@@ -289,9 +304,10 @@ class ApiServer:
         if client.has_news:
             client.has_news = False
             client.writer.write(self._newest_line(client))
-        if client.lines:
+        if client.lines or client.has_jumped:
             lines, client.lines = list(client.lines), deque()
-            client.writer.write(_line(LogLines(lines=lines)))
+            client.writer.write(_line(LogLines(lines=lines, replaces=client.has_jumped)))
+            client.has_jumped = False
 
 
 def _invalid(line: bytes, error: ValidationError) -> Reply:

@@ -418,6 +418,33 @@ class ControllerView(View):
     journal_bytes: int
 
 
+class MarkView(View):
+    """An instant of the past that is worth looking at."""
+
+    at: float
+    kind: Literal["incident", "plan", "controller"]
+    name: str
+    text: str
+
+
+class PlaybackView(View):
+    """What is played back. The instant that is shown is the ``now`` of the view."""
+
+    source: Literal["journal", "recording"]
+    begin: float
+    """How far back it reaches."""
+    end: float
+    unknown: str
+    """What it does not hold, as a list in words. Such fields of views have no value."""
+    is_playing: bool = False
+    speed: float = 1.0
+    """Seconds of the past in a second."""
+    marks: list[MarkView] = Field(default_factory=list)
+    """In the order of their times."""
+    wafs: list[tuple[float, float]] = Field(default_factory=list)
+    """Times at which the WAF changed, and its share of the full cluster from then on."""
+
+
 class ClusterView(View):
     """The whole cluster at one instant."""
 
@@ -442,3 +469,5 @@ class ClusterView(View):
     measurement: MeasurementView | None = None
     controller: ControllerView | None = None
     """None from a controller of an older version."""
+    playback: PlaybackView | None = None
+    """None of a living cluster. Else this is the past, which no command changes."""

@@ -53,6 +53,8 @@ class LogLines(View):
 
     kind: Literal["log_lines"] = "log_lines"
     lines: list[LogLine]
+    replaces: bool = False
+    """Whether these lines are all that there are now: a playback has jumped."""
 
 
 class Reply(View):
@@ -331,6 +333,25 @@ class ReadLogs(ClientCommand):
     max_bytes: Annotated[int, Field(ge=1, le=65_536)] = 16_384
 
 
+class MovePlayback(ClientCommand):
+    """Show another instant of the past, or let it pass at another speed; what is None stays.
+
+    Refusals: ``unsupported`` (this controller is no playback), ``invalid`` (it has no such moment).
+    """
+
+    kind: Literal["move_playback"] = "move_playback"
+    moment: Annotated[str, Field(max_length=100)] | None = None
+    """As ``unicron playback --at`` takes it."""
+    by_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Later than the present instant, or earlier."""
+    step: Literal["line", "incident"] | None = None
+    """Go to the next of these."""
+    is_back: bool = False
+    """Go to the one before instead."""
+    speed: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    is_playing: bool | None = None
+
+
 class Shutdown(ClientCommand):
     """End the run: of a demo, or of a cluster. Tasks save a checkpoint, then agents are ended.
 
@@ -364,6 +385,7 @@ Command = Annotated[
     | ReloadFile
     | ReadHistory
     | ReadLogs
+    | MovePlayback
     | Shutdown,
     Field(discriminator="kind"),
 ]

@@ -58,6 +58,10 @@ class ApiCommands:
         match command:
             case wire.Shutdown():
                 self._take_shutdown(command)
+            case wire.MovePlayback():
+                self._answer(
+                    command.request_id, "unsupported", "this controller plays nothing back"
+                )
             case wire.RunDrill() if self._hooks.drills is None:
                 self._answer(command.request_id, "unsupported", "this controller runs no drills")
             case wire.AskWhatIf() | wire.DescribeCluster() | wire.ReadHistory():

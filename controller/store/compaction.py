@@ -8,8 +8,9 @@ nothing of the controller. It survives a kill of the controller, and the next on
 there is a lock, and they work one after the other. It may be killed at any moment: each file gets
 its name once it is complete, and the next one continues.
 
-Two snapshots are kept, and all events after the older one. Older events serve people only, who play
-a run back: they are kept up to a size and an age.
+The newest two snapshots are kept, and all events after the older one. Older events serve people
+only, who play a run back. They are kept up to a size and an age, each segment with the snapshot
+before it: a playback begins there (``controller.playback``).
 """
 
 import argparse
@@ -82,20 +83,27 @@ def _compress(segment: JournalSegment) -> None:
 
 
 def delete_old(journal: Path, keep_bytes: int, keep_s: float, now_s: float) -> None:
-    """Delete snapshots but the newest two, and segments that are needed by nobody and too old."""
+    """Delete segments that the next controller does not need, and that are too old or too many.
+
+    So are the snapshots before them.
+    """
     snapshots = snapshots_of(journal)
-    for each in snapshots[_NUM_SNAPSHOTS:]:
-        each.path.unlink()
     needed_after = snapshots[:_NUM_SNAPSHOTS][-1].number if snapshots else 0
+    old = snapshots[_NUM_SNAPSHOTS:]
     closed = closed_segments(journal)
-    total = sum(segment.num_bytes for segment in closed)
+    paths = [*(each.path for each in closed), *(each.path for each in snapshots)]
+    total = sum(path.stat().st_size for path in paths)
     for segment in closed:
         assert segment.last is not None, "it is closed"
         is_old = now_s - segment.path.stat().st_mtime > keep_s
         if segment.last > needed_after or not (is_old or total > keep_bytes):
             break  # no gap: later ones are newer
-        total -= segment.num_bytes
+        total -= segment.path.stat().st_size
         segment.path.unlink()
+        while old and old[-1].number < segment.last:
+            snapshot = old.pop()
+            total -= snapshot.path.stat().st_size
+            snapshot.path.unlink()
 
 
 @contextmanager

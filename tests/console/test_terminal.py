@@ -48,9 +48,9 @@ if "--linger" in arguments:
 
 RUN_DEMO = """
 import sys
-from console.cli import _run_demo
+from console.cli import _run_child
 from console.configuration import read_configuration
-raise SystemExit(_run_demo([sys.executable, *sys.argv[1:]], read_configuration({}, {})))
+raise SystemExit(_run_child("demo", [sys.executable, *sys.argv[1:]], read_configuration({}, {})))
 """
 
 
@@ -154,7 +154,7 @@ def test_without_a_terminal_one_line_and_exit_2(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([], "--demo --cluster --connect is required"),
+        ([], "--demo --cluster --connect --playback is required"),
         (["--connect", "x", "--nodes", "3"], "unknown argument: --nodes"),
         (["--demo", "--connect", "x"], "not allowed with"),
     ],

@@ -12,6 +12,7 @@ from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
 from console.viewmodel.panels.plan_panel import plan_lines
+from console.viewmodel.panels.playback_strip import playback_line
 from console.viewmodel.panels.status_bar import activity_line, status_line
 from console.viewmodel.words import PLAN_WORDS, marked
 
@@ -63,7 +64,9 @@ def detail_picture(
         status_line(state, width, glyphs),
         _crumbs(subject, first, len(window), len(lines), width, glyphs),
         *window,
-        activity_line(state, width, glyphs),
+        playback_line(state, width, glyphs)
+        if state.playback
+        else activity_line(state, width, glyphs),
         draw_key_bar(keys, width, glyphs).line,
     ]
 

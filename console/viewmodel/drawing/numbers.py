@@ -1,6 +1,7 @@
 """Numbers as operators read them: ages, rates, shares and times of day."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 _UNITS: Final = ("", "k", "M", "G", "T", "P", "E")
@@ -57,6 +58,11 @@ def clock(wall_s: float) -> str:
     """Return the time of day in UTC, ``14:02:11``, of seconds since the epoch."""
     day = int(wall_s) % 86_400
     return f"{day // 3600:02d}:{day // 60 % 60:02d}:{day % 60:02d}"
+
+
+def date(wall_s: float) -> str:
+    """Return the day in UTC, ``2026-11-28``, of seconds since the epoch."""
+    return datetime.fromtimestamp(wall_s, tz=UTC).strftime("%Y-%m-%d")
 
 
 def weight(value: float) -> str:

@@ -68,6 +68,7 @@ class Ground(StrEnum):
     BAR_VIEW = "bar_view"
     BAR_ARMED = "bar_armed"
     BAR_LOST = "bar_lost"
+    BAR_PAST = "bar_past"
     DECISION = "decision"
 
 

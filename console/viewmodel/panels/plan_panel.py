@@ -19,6 +19,7 @@ from console.viewmodel.drawing.text import (
     span,
     wrap,
 )
+from console.viewmodel.panels.playback_strip import playback_line
 from console.viewmodel.panels.tasks_panel import layout_words
 from console.viewmodel.words import PLAN_WORDS, task_letter, task_tone
 from controller.api.views import (
@@ -211,6 +212,8 @@ def decision_line(state: State, width: int, glyphs: Glyphs) -> Line:
     view, plan = state.view, state.pending
     if view is None:
         return Line()
+    if state.playback is not None:
+        return playback_line(state, width, glyphs)
     if plan is None and state.asked is not None:
         return _question_line(state, state.asked, width, glyphs)
     if plan is None:

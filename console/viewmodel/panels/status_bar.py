@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from console.viewmodel.activity import ActionPhase
 from console.viewmodel.console_state import STALE_AFTER_S, LinkPhase, State, is_recovering
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.viewmodel.drawing.numbers import clock, plural, seconds, share
+from console.viewmodel.drawing.numbers import clock, date, plural, seconds, share
 from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, cells_wide, fit, span
 from console.viewmodel.words import ACTION_WORDS, marked
 from controller.api.views import ClusterView, NodeCondition, PlanState
@@ -53,6 +53,8 @@ def bar_ground(state: State) -> Ground:
     """Return the ground of the bar: its colour shows the mode."""
     if state.view is not None and not state.is_live:
         return Ground.BAR_LOST
+    if state.playback is not None:
+        return Ground.BAR_PAST
     return Ground.BAR_ARMED if state.is_armed else Ground.BAR_VIEW
 
 
@@ -67,6 +69,9 @@ def _joined(segments: list[Segment], wordings: dict[int, Cell], gap: Cell) -> Ce
 
 
 def _mode(state: State, _: Glyphs) -> Segment:
+    if state.playback is not None:
+        word = (span("PLAYBACK", Tone.STRONG),)
+        return Segment(0, word, word)
     if not state.is_armed or state.armed_until is None:
         return Segment(0, (span("VIEW", Tone.STRONG),), (span("VIEW", Tone.STRONG),))
     left = state.armed_until - state.now
@@ -83,6 +88,9 @@ def _demo(state: State, _: Glyphs) -> Segment | None:
 
 def _link(state: State, glyphs: Glyphs) -> Segment:
     age = seconds(state.age_s)
+    if state.playback is not None and state.is_live:
+        source = state.playback.source
+        return Segment(1, (span(f"of a {source}"),), (span(source),))
     match state.link.phase:
         case LinkPhase.LIVE if state.view is not None and state.age_s > STALE_AFTER_S:
             text = f"{glyphs.warn} no update for {age}"
@@ -205,12 +213,17 @@ def _clock(state: State) -> Cell:
     view: ClusterView | None = state.view
     if view is None or not state.is_live:
         return (Span(" "),)
-    return (span(f" {clock(view.started_wall_s + state.cluster_now)}Z "),)
+    wall_s = view.started_wall_s + state.cluster_now
+    day = f"{date(wall_s)} " if state.playback else ""
+    return (span(f" {day}{clock(wall_s)}Z "),)
 
 
 def activity_line(state: State, width: int, glyphs: Glyphs) -> Line:
     """Return the outcome of the operator's last action, or the mode if there was none."""
     activity = state.activity
+    if activity is None and state.playback is not None:
+        hint = f" the past: nothing can be changed; not in this {state.playback.source}: {state.playback.unknown}"
+        return Line(fit((span(hint, Tone.DIM),), width, glyphs.ellipsis))
     if activity is None:
         hint = " view mode: no key changes the cluster, ctrl+t allows actions"
         if state.is_armed:

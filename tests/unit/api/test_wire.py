@@ -23,6 +23,7 @@ from controller.api.wire import (
     LogLines,
     LogPosition,
     MeasureTask,
+    MovePlayback,
     OrderNode,
     OrderTask,
     ReadHistory,
@@ -65,6 +66,7 @@ COMMANDS: list[Command] = [
     ResumeAutomation(request_id="r21", actor="op"),
     ReadHistory(request_id="r13", actor="op", table="audit", name="n1"),
     ReadLogs(request_id="r14", actor="op", task="gpt-a", after={3: LogPosition(name="x", end=7)}),
+    MovePlayback(request_id="r22", actor="op", moment="I-3", is_playing=False, speed=4.0),
     Shutdown(request_id="r6", actor="op"),
 ]
 LINE = LogLine(seq=1, at=0.5, level=LogLevel.DRILL, source="n1", text="one\ntwo")

@@ -296,6 +296,18 @@ def test_old_segments_are_deleted_but_those_after_the_second_newest_snapshot(
     assert_restored(path, world)
 
 
+def test_a_segment_is_kept_with_the_snapshot_before_it(world: World, tmp_path: Path) -> None:
+    path = journal_of(world, tmp_path)
+    for number in (50, 100, 150, 200, 250, 300):
+        machine, run = restore(path, until=number)
+        write_snapshot(path, saved_state(machine, run))
+    for segment in closed_segments(path):
+        os.utime(segment.path, (0, -3 * DAY_S if (segment.last or 0) <= 100 else 0))
+    delete_old(path, keep_bytes=10**9, keep_s=2 * DAY_S, now_s=0.0)
+    assert segments_of(path)[0].first_event() == 101
+    assert [each.number for each in snapshots_of(path)] == [300, 250, 200, 150, 100]
+
+
 def test_segments_are_kept_up_to_a_size_and_an_age(world: World, tmp_path: Path) -> None:
     path = journal_of(world, tmp_path)
     compact(path, keep_bytes=10**9, keep_s=DAY_S, now_s=0.0)
@@ -304,7 +316,8 @@ def test_segments_are_kept_up_to_a_size_and_an_age(world: World, tmp_path: Path)
         os.utime(segment.path, (0, -DAY_S * days))
     delete_old(path, keep_bytes=10**9, keep_s=2.5 * DAY_S, now_s=0.0)
     assert closed_segments(path) == segments[-3:]
-    last_two = sum(segment.num_bytes for segment in segments[-2:])
+    kept = [each.path for each in segments[-2:]] + [each.path for each in snapshots_of(path)]
+    last_two = sum(each.stat().st_size for each in kept)
     delete_old(path, keep_bytes=last_two, keep_s=10 * DAY_S, now_s=0.0)
     assert closed_segments(path) == segments[-2:]
     assert_restored(path, world)

@@ -13,8 +13,8 @@ from console.viewmodel.reducer import (
     ActionBlocked,
     ActionSent,
     ActionUnanswered,
+    ChildOutput,
     ConsoleEvent,
-    DemoOutput,
     LinkChanged,
     ModeSwitched,
     Received,
@@ -197,7 +197,7 @@ def plans(state: State, plan_state: PlanState) -> State:
 EVENTS: st.SearchStrategy[ConsoleEvent] = st.one_of(
     st.builds(Ticked, st.floats(0, 2_000)),
     st.builds(ModeSwitched, st.floats(0, 2_000), st.booleans()),
-    st.builds(DemoOutput, st.floats(0, 2_000), st.text(max_size=5)),
+    st.builds(ChildOutput, st.floats(0, 2_000), st.text(max_size=5)),
     st.builds(LinkChanged, st.builds(Link, st.sampled_from(LinkPhase), st.floats(0, 2_000))),
     st.builds(
         Received,

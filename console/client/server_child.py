@@ -1,9 +1,9 @@
-"""A demo cluster as this console's child process: started, watched, and always ended.
+"""A demo or a playback as this console's child process: started, watched, and always ended.
 
 The child leads its own process group and gets SIGTERM from the kernel if the console dies without
 a farewell. What it prints goes to a log in a private directory; the console reads it as progress
-until the API socket answers. ``DemoChild`` starts and ends the process, ``DemoSource`` is the
-``ControllerSource`` that the app sees.
+until the API socket answers. ``ServerChild`` starts and ends the process, ``ServerChildSource`` is
+the ``ControllerSource`` that the app sees.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from console.client.controller_link import ApiLink
 from console.client.source import ControllerSource, Inbox
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.text import clean
-from console.viewmodel.reducer import DemoOutput, LinkChanged
+from console.viewmodel.reducer import ChildOutput, LinkChanged
 from controller.api.wire import Command, Reply, Shutdown
 
 END_TIMEOUT_S: Final = 30.0
@@ -38,15 +38,19 @@ MAX_ERROR_LINES: Final = 12
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class DemoChild:
-    """The process of a demo and its private directory."""
+class ServerChild:
+    """The process of a demo or a playback, and its private directory."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        """Make the directory and start ``argv``, extended by ``--serve SOCKET``."""
+    def __init__(self, argv: Sequence[str], what: str) -> None:
+        """Make the directory and start ``argv``, extended by ``--serve SOCKET``.
+
+        ``what`` is what people call it: ``demo`` or ``playback``.
+        """
+        self.what = what
         # A short path: names of unix sockets end at 108 bytes.
         self._directory = Path(tempfile.mkdtemp(prefix="unicron-console-"))
         self.socket_path = self._directory / "api.sock"
-        self.log_path = self._directory / "demo.log"
+        self.log_path = self._directory / f"{what}.log"
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and arguments)
                 [*argv, "--serve", str(self.socket_path)],
@@ -63,7 +67,7 @@ class DemoChild:
         return self._process.poll()
 
     def end(self) -> bool:
-        """End the demo by request, then SIGTERM, then SIGKILL; return whether it ended in order.
+        """End it by request, then SIGTERM, then SIGKILL; return whether it ended in order.
 
         Blocks until the child is gone. The directory goes too, unless force was needed.
         """
@@ -79,13 +83,13 @@ class DemoChild:
         return is_orderly
 
     def failure(self) -> str:
-        """Return what the operator should read about a demo that did not start."""
+        """Return what the operator should read about a child that did not start."""
         text = self.log_path.read_text(errors="replace")
         lines = [clean(line) for line in text.splitlines() if line.strip()]
         if self.exit_code == 2 and lines:
             return lines[-1]
         tail = "\n".join(f"  {line}" for line in lines[-MAX_ERROR_LINES:])
-        return f"the demo ended before it was ready ({exit_words(self.exit_code)})\n{tail}".rstrip()
+        return f"the {self.what} ended before it was ready ({exit_words(self.exit_code)})\n{tail}".rstrip()
 
     def _ask(self) -> bool:
         if _send_shutdown(self.socket_path):
@@ -106,10 +110,10 @@ class DemoChild:
                 self._process.send_signal(number)
 
 
-class DemoSource(ControllerSource):
-    """A ``ControllerSource`` on a demo: its progress, its API, and its end."""
+class ServerChildSource(ControllerSource):
+    """A ``ControllerSource`` on a child: its progress, its API, and its end."""
 
-    def __init__(self, child: DemoChild, clock: Callable[[], float]) -> None:
+    def __init__(self, child: ServerChild, clock: Callable[[], float]) -> None:
         self._child = child
         self._clock = clock
         self._link = ApiLink(child.socket_path, clock)
@@ -121,13 +125,13 @@ class DemoSource(ControllerSource):
             link = group.create_task(self._link.run(inbox))
             for line in _tail(self.log_path):
                 if line is not None:
-                    inbox.put(DemoOutput(self._clock(), line))
+                    inbox.put(ChildOutput(self._clock(), line))
                 elif self._child.exit_code is not None:
                     break
                 else:
                     await asyncio.sleep(POLL_S)
             link.cancel()
-        reason = f"the demo ended ({exit_words(self._child.exit_code)})"
+        reason = f"the {self._child.what} ended ({exit_words(self._child.exit_code)})"
         inbox.put(LinkChanged(Link(LinkPhase.ENDED, self._clock(), reason)))
 
     @property

@@ -1,0 +1,133 @@
+"""Serves the past over the API: consoles and commands see it as they see a living cluster."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from controller.api.server import ApiServer
+from controller.api.views import ClusterView, PlaybackView
+from controller.api.wire import Command, MovePlayback, Reply, Shutdown
+from controller.clock import Clock
+from controller.playback.moments import instant
+from controller.playback.past import Past, PastError, lines_between, num_lines_until
+from controller.playback.playback_cursor import PlaybackCursor
+
+_LOG: Final = logging.getLogger(__name__)
+_TICK_S: Final = 0.1
+_MOST_LINES: Final = 2000
+_THE_PAST: Final = "this is a playback of the past, which nothing changes"
+
+
+class PlaybackServer:
+    """The past, at the instant that its clients have chosen. They share one instant.
+
+    Args:
+        past: What is played back.
+        cursor: The instant to begin at.
+        clock: Time passes by it.
+    """
+
+    def __init__(self, past: Past, cursor: PlaybackCursor, clock: Clock) -> None:
+        self._past, self._cursor, self._clock = past, cursor, clock
+        self._api = ApiServer(past.facts.cluster, self._view, self._take)
+        self._num_lines = 0
+        self._playback = self._described()
+        self._ended = asyncio.Event()
+        self._show_lines()
+
+    @property
+    def is_listening(self) -> asyncio.Event:
+        """Set while clients can connect."""
+        return self._api.is_listening
+
+    def end(self) -> None:
+        """Have ``run`` return soon."""
+        self._ended.set()
+
+    async def run(self, socket: Path) -> None:
+        """Serve until a client asks for the end.
+
+        Raises:
+            ApiSocketError: The socket can't be made.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._api.run(socket)),
+                group.create_task(self._let_time_pass()),
+            ]
+            await self._ended.wait()
+            # The reply has to leave first.
+            await asyncio.sleep(_TICK_S)
+            for task in tasks:
+                task.cancel()
+
+    async def _let_time_pass(self) -> None:
+        then = self._clock.now()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = self._clock.now()
+            self._go_to(self._cursor.after(now - then, self._past.facts.end))
+            then = now
+
+    def _view(self) -> ClusterView:
+        view = self._past.view_at(self._cursor.at)
+        return view.model_copy(update={"playback": self._playback})
+
+    def _take(self, command: Command) -> None:
+        match command:
+            case MovePlayback():
+                self._move(command)
+            case Shutdown():
+                self._answer(command.request_id, "ok", "ending")
+                self.end()
+            case _:
+                self._answer(command.request_id, "unsupported", _THE_PAST)
+
+    def _move(self, command: MovePlayback) -> None:
+        facts = self._past.facts
+        try:
+            cursor = self._cursor.moved(command, facts)
+        except PastError as error:
+            self._answer(command.request_id, "invalid", str(error))
+            return
+        self._go_to(cursor)
+        self._answer(command.request_id, "ok", instant(facts.started_wall_s + cursor.at))
+
+    def _answer(self, request_id: str, code: str, message: str) -> None:
+        is_ok = code == "ok"
+        self._api.answer(Reply(request_id=request_id, is_ok=is_ok, code=code, message=message))
+
+    def _go_to(self, cursor: PlaybackCursor) -> None:
+        if cursor == self._cursor:
+            return
+        _LOG.debug("playback moved: at_s=%.3f speed=%g", cursor.at, cursor.speed)
+        self._cursor = cursor
+        self._playback = self._described()
+        self._show_lines()
+        self._api.state_changed()
+
+    def _described(self) -> PlaybackView:
+        facts, cursor = self._past.facts, self._cursor
+        # Marks and shares are the same lists in all views, which the API then sends only once.
+        return PlaybackView.model_construct(
+            source=facts.source,
+            begin=facts.begin,
+            end=facts.end,
+            unknown=facts.unknown,
+            is_playing=cursor.is_playing,
+            speed=cursor.speed,
+            marks=facts.marks,
+            wafs=facts.wafs,
+        )
+
+    def _show_lines(self) -> None:
+        """Send the lines that have come; after a jump, those that are there now."""
+        lines, before = self._past.facts.lines, self._num_lines
+        self._num_lines = num_lines_until(lines, self._cursor.at)
+        if self._num_lines < before or self._num_lines - before > _MOST_LINES:
+            first = max(0, self._num_lines - _MOST_LINES)
+            self._api.replace_lines(lines_between(lines, first, self._num_lines))
+            return
+        for line in lines_between(lines, before, self._num_lines):
+            self._api.add_line(line)
