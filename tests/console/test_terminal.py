@@ -18,10 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from console.cli import LEAVE_LIMIT_S
+from controller.store.journal import Journal
+from controller.store.run_file import JOURNAL_NAME
 from tests.fakes.polling import wait_until
+from tests.fakes.recorded_worlds import eventful_world
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20.0
@@ -238,6 +242,48 @@ def test_quitting_ends_the_demo_and_restores_the_terminal(tmp_path: Path) -> Non
         assert "the demo ended after" in it.output
         assert it.is_restored()
     assert _demo_is_gone(tmp_path)
+
+
+def journal_of_a_run(directory: Path) -> None:
+    """Write the journal of an eventful run."""
+    journal = Journal(directory / JOURNAL_NAME)
+    for event in eventful_world().events:
+        journal.append(event)
+    journal.close()
+
+
+def _is_served(directory: Path) -> bool:
+    """Whether a process still plays the journal of a directory back."""
+    words = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+    return any("playback" in each and str(directory) in each for each in words)
+
+
+def test_a_playback_begins_at_its_moment_and_leaves_no_process(tmp_path: Path) -> None:
+    journal_of_a_run(tmp_path)
+    playback = ("-m", "console.cli", "--playback", str(tmp_path), "--at", "I-2")
+    with terminal(*playback) as it:
+        it.read_until(lambda output: "after I-2" in output and "PLAYBACK" in output)
+        assert _is_served(tmp_path)
+        it.keys("q")
+        assert it.exit_code() == 0
+        assert it.is_restored()
+    wait_until(lambda: not _is_served(tmp_path), limit_s=TIMEOUT_S)
+    with terminal(*playback) as it:
+        it.read_until(lambda output: "PLAYBACK" in output)
+        it.process.kill()
+        it.exit_code()
+    wait_until(lambda: not _is_served(tmp_path), limit_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"), [("I-999", "there is no incident I-999"), ("noon", "'noon' is no moment")]
+)
+def test_a_playback_that_can_t_begin_says_why(tmp_path: Path, at: str, words: str) -> None:
+    journal_of_a_run(tmp_path)
+    with terminal("-m", "console.cli", "--playback", str(tmp_path), "--at", at) as it:
+        assert it.exit_code() == 1
+        assert words in it.output
+        assert "Traceback" not in it.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
