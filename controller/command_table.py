@@ -218,6 +218,12 @@ def _explain() -> CommandParts:
     return CommandParts(explain_cli.add_arguments, explain_cli.run)
 
 
+def _post_mortem() -> CommandParts:
+    from controller.operate import post_mortem_cli
+
+    return CommandParts(post_mortem_cli.add_arguments, post_mortem_cli.run)
+
+
 def _audit() -> CommandParts:
     from controller.operate import audit_cli
 
@@ -334,6 +340,12 @@ COMMANDS: Final = (
         "say all that is known of an incident, plan, task or node",
         "Explain an incident, a plan, a task or a node of a running controller.",
         _explain,
+    ),
+    CommandEntry(
+        "post-mortem",
+        "write the report about an incident: timeline, cause, decision, cost, losses",
+        "Write all that is known of an incident, for the meeting after it.",
+        _post_mortem,
     ),
     CommandEntry(
         "approve",

@@ -305,6 +305,8 @@ class ReadHistory(ClientCommand):
     table: HistoryTable
     since: float = 0.0
     """Rows before this time are left out, seconds since the start of the run."""
+    until: float | None = None
+    """So are rows after this time; None for all until now."""
     name: str | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 

@@ -25,6 +25,7 @@ from controller.core.machine import Machine
 from controller.core.state.incident import Incident
 from controller.core.state.plan import Plan
 from controller.playback.past import Past, PastError, PastFacts, PastLine, mark_of
+from controller.store.history import HISTORY_NAME
 from controller.store.journal import JournalError, read_journal
 from controller.store.journal_lines import LineReader, encode_event, encode_header
 from controller.store.replay import ReplayedRun, replay
@@ -121,6 +122,7 @@ class JournalPast(Past):
     ) -> None:
         self._path = directory / JOURNAL_NAME
         self.facts = PastFacts(self._path, "journal", _UNKNOWN, cluster)
+        self.facts.history = directory / HISTORY_NAME
         self._stretches: list[_Stretch] = []
         try:
             self._read(last_s, progress)

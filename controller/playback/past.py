@@ -36,6 +36,7 @@ class PastFacts:
     Attributes:
         place: The file or directory that it is read from.
         source: What kind of file that is.
+        history: File of the run's history, which may not be there; None if there can be none.
         unknown: What it does not hold, as a list in words.
         cluster: Name of the cluster.
         started_wall_s: Wall clock at the start of the run, seconds since the epoch.
@@ -58,6 +59,7 @@ class PastFacts:
     lines: list[PastLine] = field(default_factory=list)
     marks: list[MarkView] = field(default_factory=list)
     wafs: list[tuple[float, float]] = field(default_factory=list)
+    history: Path | None = None
 
     def note_waf(self, at: float, waf: float, full: float) -> None:
         """Note the WAF at an instant that is not before the others."""

@@ -3,15 +3,16 @@
 import asyncio
 import logging
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView, PlaybackView
-from controller.api.wire import Command, MovePlayback, Reply, Shutdown
+from controller.api.wire import Command, MovePlayback, ReadHistory, Reply, Shutdown
 from controller.clock import Clock
 from controller.playback.moments import instant
 from controller.playback.past import Past, PastError, lines_between, num_lines_until
 from controller.playback.playback_cursor import PlaybackCursor
+from controller.store.history import HistoryError, read_rows
 
 _LOG: Final = logging.getLogger(__name__)
 _TICK_S: Final = 0.1
@@ -78,6 +79,8 @@ class PlaybackServer:
         match command:
             case MovePlayback():
                 self._move(command)
+            case ReadHistory():
+                self._read_history(command)
             case Shutdown():
                 self._answer(command.request_id, "ok", "ending")
                 self.end()
@@ -93,6 +96,25 @@ class PlaybackServer:
             return
         self._go_to(cursor)
         self._answer(command.request_id, "ok", instant(facts.started_wall_s + cursor.at))
+
+    def _read_history(self, command: ReadHistory) -> None:
+        """Answer from the history of the run, if it is there, until the instant that is shown."""
+        history = self._past.facts.history
+        if history is None or not history.is_file():
+            self._answer(command.request_id, "failed", "the run's history is not there")
+            return
+        until = self._cursor.at if command.until is None else min(command.until, self._cursor.at)
+        try:
+            rows: Any = list(
+                read_rows(
+                    history, command.table, since=command.since, until=until, name=command.name,
+                    limit=command.limit,
+                )
+            )  # fmt: skip
+        except HistoryError as error:
+            self._answer(command.request_id, "failed", str(error))
+            return
+        self._api.answer(Reply(request_id=command.request_id, is_ok=True, data={"rows": rows}))
 
     def _answer(self, request_id: str, code: str, message: str) -> None:
         is_ok = code == "ok"

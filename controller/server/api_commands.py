@@ -138,8 +138,9 @@ class ApiCommands:
 async def _read(question: wire.ReadHistory, controller: Controller) -> wire.Reply:
     try:
         rows: Any = await controller.read_history(
-            question.table, since=question.since, name=question.name, limit=question.limit
-        )
+            question.table, since=question.since, until=question.until, name=question.name,
+            limit=question.limit,
+        )  # fmt: skip
     except HistoryError as error:
         return wire.Reply(
             request_id=question.request_id, is_ok=False, code="failed", message=str(error)

@@ -206,14 +206,14 @@ class Controller:
         return found.spec if found else None
 
     async def read_history(
-        self, table: str, *, since: float, name: str | None, limit: int
+        self, table: str, *, since: float, until: float | None, name: str | None, limit: int
     ) -> list[dict[str, Any]]:
         """Return the newest rows of a table of the history, oldest first.
 
         Raises:
             HistoryError: It can't be read.
         """
-        return await self._history.read(table, since=since, name=name, limit=limit)
+        return await self._history.read(table, since=since, until=until, name=name, limit=limit)
 
     def _remember(self, event: Event, instructions: list[Instruction]) -> None:
         self._history.add(entries_of(event, instructions))

@@ -95,7 +95,7 @@ class HistoryWriter:
             self._history.close()
 
     async def read(
-        self, table: str, *, since: float, name: str | None, limit: int
+        self, table: str, *, since: float, until: float | None, name: str | None, limit: int
     ) -> list[dict[str, Any]]:
         """Return the newest rows of a table, oldest first, with what has just happened.
 
@@ -105,7 +105,9 @@ class HistoryWriter:
         await self.write()
         if not self._path.exists():
             return []
-        rows = partial(read_rows, self._path, table, since=since, name=name, limit=limit)
+        rows = partial(
+            read_rows, self._path, table, since=since, until=until, name=name, limit=limit
+        )
         return await asyncio.to_thread(lambda: list(rows()))
 
     def _taken(self) -> tuple[list[HistoryEntry], list[HistoryView], list[HistoryView]]:

@@ -9,6 +9,7 @@ each.
 """
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -239,7 +240,13 @@ def _opened(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
 
 
 def read_rows(
-    path: Path, table: str, *, since: float = 0.0, name: str | None = None, limit: int = 100
+    path: Path,
+    table: str,
+    *,
+    since: float = 0.0,
+    until: float | None = None,
+    name: str | None = None,
+    limit: int = 100,
 ) -> Iterator[dict[str, Any]]:
     """Yield the newest rows of a table, oldest first.
 
@@ -247,6 +254,7 @@ def read_rows(
         path: The history.
         table: ``iterations``, ``lines``, ``incidents``, ``plans`` or ``audit``.
         since: Rows before this time are left out, seconds since the start of the run.
+        until: Rows after this time are left out; None for none.
         name: Whose rows are wanted: of which task, from which source, about what, or of which name.
         limit: How many at most.
 
@@ -255,10 +263,11 @@ def read_rows(
     """
     order = _ORDERED[table]
     newest = ", ".join(f"{name} desc" for name in order.split(", "))
-    values: list[object] = [since, *([name] if name is not None else []), limit]
+    latest = math.inf if until is None else until
+    values: list[object] = [since, latest, *([name] if name is not None else []), limit]
     of_name = f" and {_NAME[table]} = ?" if name is not None else ""
     query = (
-        f"select * from (select * from {table} where at >= ?{of_name}"  # noqa: S608
+        f"select * from (select * from {table} where at >= ? and at <= ?{of_name}"  # noqa: S608
         f" order by {newest} limit ?) order by {order}"
     )
     with _explained(path), closing(_opened(path, is_read_only=True)) as database:

@@ -62,7 +62,7 @@ def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[
         lines += labelled(
             f"{plan.id} r{plan.revision}", f"{plan.state.value}{by}: {plan.why}", width, glyphs
         )
-    verbs = [f"unicron explain {name}"]
+    verbs = [f"unicron explain {name}", f"unicron post-mortem {name}"]
     is_open = incident.state is not IncidentState.RESOLVED
     if is_open and incident.rehearsed is not None and incident.rehearsed.approved_at is None:
         verbs.append(f"unicron approve {name}")

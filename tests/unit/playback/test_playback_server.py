@@ -13,14 +13,17 @@ from console.viewmodel.console_state import State
 from controller.api.client import ask, connect
 from controller.api.wire import MovePlayback, OrderNode, Shutdown
 from controller.clock import SystemClock
+from controller.core.machine import Machine
 from controller.playback.journal_past import JournalPast
 from controller.playback.playback_cursor import PlaybackCursor
 from controller.playback.playback_server import PlaybackServer
 from controller.playback.recorded_past import RecordedPast
+from controller.store.history import HISTORY_NAME, History, HistoryLine, entries_of
 from tests.console.test_controller_link import Client, connected
 from tests.fakes import cluster_views
 from tests.fakes.api_server import FakeApiServer
 from tests.fakes.polling import wait_until
+from tests.fakes.world import World
 
 
 @asynccontextmanager
@@ -119,6 +122,34 @@ def test_other_commands_see_the_past_and_a_request_ends_the_playback(
         ask(socket, Shutdown(request_id="r", actor="a"))
         assert playback.wait(30) == 0
     assert not socket.exists()
+
+
+def test_a_post_mortem_is_written_of_the_past_with_its_history(
+    run_dir: Path, world: World, tmp_path: Path
+) -> None:
+    machine = Machine()
+    entries = [each for event in world.events for each in entries_of(event, machine.handle(event))]
+    History(run_dir / HISTORY_NAME).write(entries)
+    socket, file = tmp_path / "p.sock", tmp_path / "I-1.md"
+    with command("playback", run_dir, "--serve", socket):
+        wait_until(socket.exists, limit_s=60)
+        ask_for = ("post-mortem", "I-1", "--connect", socket)
+        with command(*ask_for, "--output", file) as written:
+            assert written.wait(30) == 0
+        with command(*ask_for, "--json") as printed:
+            told = json.loads(printed.communicate(timeout=30)[0])
+        with command(*ask_for, "--output", file) as again:
+            assert "the file is there already" in again.communicate(timeout=30)[1]
+        with command("post-mortem", "I-999", "--connect", socket) as unknown:
+            assert unknown.wait(30) == 4
+    text = file.read_text()
+    assert text.startswith("# I-1: ")
+    assert told["incident"]["id"] == "I-1"
+    assert told["iterations"], "the history has them"
+    assert f"| {told['iterations'][0]['iteration']} |" in text
+    assert {line["text"] for line in told["lines"]} <= {
+        each.line.text for each in entries if isinstance(each, HistoryLine)
+    }
 
 
 async def has_entries(file: Path, least: int) -> None:
