@@ -42,7 +42,7 @@ from console.viewmodel.reducer import (
 from console.widgets.appearance import Appearance
 from console.widgets.bars import KeyBar
 from console.widgets.shows_state import ShowsState
-from controller.api.wire import Command
+from controller.api.wire import Command, Reply
 
 TICK_S: Final = 0.1
 CALM_S: Final = 0.25
@@ -172,6 +172,13 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def transmit_quietly(self, command: Command) -> None:
         """Send a command whose outcome shows in the next view."""
         self.run_worker(self._delivered(command), name=command.request_id, group="commands")
+
+    async def answer_to(self, command: Command) -> Reply:
+        """Return the reply to a question. Without a connection it is refused."""
+        try:
+            return await self._source.send(command)
+        except NoReplyError as error:
+            return Reply(request_id=command.request_id, is_ok=False, message=str(error))
 
     def show_palette(self) -> None:
         """Open the command palette."""

@@ -78,6 +78,9 @@ class Operator(Protocol):
     def open_selected(self) -> None:
         """Open a screen about the selected row, or about the plan that waits."""
 
+    def open_logs(self) -> None:
+        """Show the logs of the selected task, or of the ranks on the selected node."""
+
     def filter_rows(self) -> None:
         """Type a filter for the focused list."""
 
@@ -317,6 +320,10 @@ COMMANDS: Final = (
         "enter", _MOVE, _NONE, always, lambda operator: operator.open_selected(),
     ),
     OperatorCommand(
+        "panel.logs", "Logs of the selected task, node or incident, by time; F there: first faults", "logs",
+        "l", _MOVE, _NONE, always, lambda operator: operator.open_logs(),
+    ),
+    OperatorCommand(
         "panel.filter", "Filter the list: words that a row has, or has not (!word); esc clears", "filter",
         "slash", _MOVE, _NONE, always, lambda operator: operator.filter_rows(),
     ),
@@ -367,7 +374,9 @@ COMMANDS: Final = (
 )  # fmt: skip
 
 _OF_PLAYBACK: Final = frozenset(each.id for each in COMMANDS if each.scope == _PAST)
-_ON_DETAILS: Final = frozenset({"app.mode", "app.help", "app.palette", "app.quit"}) | _OF_PLAYBACK
+_ON_DETAILS: Final = (
+    frozenset({"app.mode", "app.help", "app.palette", "app.quit", "panel.logs"}) | _OF_PLAYBACK
+)
 _ON_PLANS: Final = frozenset({"plan.approve", "plan.reject", "plan.defer"})
 _ON_LOST: Final = frozenset({"node.lost", "node.wait"})
 _ON_NODES: Final = frozenset(verb.id for verb in VERBS if verb.subject == "node")

@@ -8,6 +8,7 @@ and connection.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from textual.geometry import Size
@@ -22,11 +23,13 @@ from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
 from console.dialogs.order import OrderDialog
 from console.dialogs.playback import ComparisonDialog, MomentDialog
 from console.screens.detail_screen import DetailKeys, DetailScreen
+from console.screens.log_screen import LogScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.compared_instants import comparison
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.details.detail import DetailKind, DetailSubject
+from console.viewmodel.log_book import LogBook, ranks_on, task_of
 from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.panels.playback_strip import faster, slower
 from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, InstantMarked, ModeSwitched
@@ -38,12 +41,15 @@ from controller.api.wire import (
     Command,
     DecideLoss,
     MovePlayback,
+    ReadLogs,
     RejectPlan,
+    Reply,
     RequestPlan,
     RunDrill,
 )
 
 ResultT = TypeVar("ResultT")
+_MOST_BYTES = 65_536
 _DETAIL_KEYS = DetailKeys(detail_hints, is_allowed_on)
 
 
@@ -93,6 +99,10 @@ class Host(Protocol):
 
     def transmit_quietly(self, command: Command) -> None:
         """Send a command whose outcome shows in the next view."""
+
+    async def answer_to(self, command: Command) -> Reply:
+        """Return the reply to a question. Without a connection it is refused."""
+        ...
 
     def show_palette(self) -> None:
         """Open the command palette."""
@@ -302,6 +312,28 @@ class OperatorActions(Operator):
         subject = host.overview.subject
         if subject is not None:
             host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
+
+    @override
+    def open_logs(self) -> None:
+        host = self._host
+        found = task_of(host.state, host.subject)
+        if found is None:
+            text = "select a task, a node with ranks, or an incident of a task first"
+            host.apply(ActionBlocked(self._clock(), "logs", text))
+            return
+        task, node = found
+
+        async def read(ranks: tuple[int, ...], book: LogBook) -> Reply:
+            after = {rank: book.after[rank] for rank in ranks if rank in book.after}
+            question = ReadLogs(
+                request_id=self._new_request_id(), actor=self._session.actor, task=task,
+                ranks=ranks, after=after, max_bytes=_MOST_BYTES,
+            )  # fmt: skip
+            return await host.answer_to(question)
+
+        title = f"{task} on {node}" if node else task
+        ranks_of = partial(ranks_on, task=task, node=node)
+        host.open(LogScreen(host.appearance, host.state, title, ranks_of, read))
 
     @override
     def filter_rows(self) -> None:

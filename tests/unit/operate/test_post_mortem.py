@@ -1,4 +1,4 @@
-"""The report about an incident: what it says, and what the text of ranks becomes in it."""
+"""The report about an incident. The text of ranks is one line and no markup."""
 
 import re
 

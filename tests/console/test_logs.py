@@ -1,0 +1,121 @@
+"""The screen of logs: lines by time, questions to the controller, filter, first faults."""
+
+from typing import Any
+
+import pytest
+
+from controller.api.views import ClusterView
+from controller.api.wire import Command, ReadLogs, Reply
+from tests.console.bench import Bench, console
+from tests.fakes import cluster_views
+
+OUTPUT = {
+    0: "2025-12-31T14:01:00.000Z INFO iteration 5\n2025-12-31T14:01:07.500Z ERROR peers have gone\n"
+    "Traceback (most recent call last):\nRuntimeError: Connection closed by peer [10.0.0.2]:4711\n",
+    1: "2025-12-31T14:01:07.100Z INFO iteration 5\nTraceback (most recent call last):\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
+}
+
+
+def answer(command: Command) -> Reply | None:
+    if not isinstance(command, ReadLogs):
+        return Reply(request_id=command.request_id, is_ok=True)
+    logs: list[Any] = []
+    for rank in command.ranks:
+        text = OUTPUT.get(rank, "")
+        begin = command.after[rank].end if rank in command.after else 0
+        logs.append(
+            {"rank": rank, "node": "n1", "name": f"f{rank}", "begin": begin, "end": len(text),
+             "text": text[begin:], "error": ""}
+        )  # fmt: skip
+    return Reply(request_id=command.request_id, is_ok=True, data={"logs": logs})
+
+
+async def opened(bench: Bench, *keys: str) -> None:
+    bench.source.answer = answer
+    await bench.press(*keys, "l")
+    await bench.until(lambda: "OutOfMemoryError" in bench.screen)
+
+
+def asked(bench: Bench) -> list[ReadLogs]:
+    return [each for each in bench.source.sent if isinstance(each, ReadLogs)]
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (160, 48)])
+async def test_ranks_and_events_are_merged_by_time(size: tuple[int, int]) -> None:
+    async with console(cluster_views.calm(), *cluster_views.log(3), size=size) as bench:
+        await opened(bench, "tab", "down")
+        lines = bench.screen.splitlines()
+        assert "LOGS gpt-a" in lines[1]
+        times = [line.split()[0] for line in lines[2:-2] if line.strip()]
+        assert times == sorted(times)
+        assert any("events" in line for line in lines)
+        assert all(len(line) <= size[0] for line in lines)
+
+
+async def test_each_rank_is_read_from_where_it_was_read() -> None:
+    async with console(cluster_views.calm(), size=(160, 48)) as bench:
+        await opened(bench, "tab", "down")
+        await bench.until(lambda: len(asked(bench)) > 1)
+        first, second = asked(bench)[:2]
+        assert (first.task, first.after) == ("gpt-a", {})
+        assert {rank: each.end for rank, each in second.after.items()} == {
+            rank: len(OUTPUT.get(rank, "")) for rank in first.ranks
+        }
+        await bench.press("escape")
+        num = len(asked(bench))
+        await bench.pilot.pause(1.3)
+        assert len(asked(bench)) == num, "nobody asks once the screen is left"
+
+
+async def test_the_first_fault_of_each_rank_is_named_the_earliest_first() -> None:
+    async with console(cluster_views.calm(), size=(160, 48)) as bench:
+        await opened(bench, "tab", "down")
+        await bench.press("F")
+        await bench.until(lambda: "FIRST FAULT" in bench.screen)
+        first, second = [line for line in bench.screen.splitlines() if line.startswith(" 14:0")]
+        assert "+0.000 s r1" in first
+        assert "CUDA out of memory" in first
+        assert "+0.400 s r0" in second
+        await bench.press("escape")
+        assert "LOGS gpt-a" in bench.screen, "escape goes back to the lines first"
+
+
+async def test_a_filter_is_typed_and_cleared() -> None:
+    async with console(cluster_views.calm(), size=(160, 48)) as bench:
+        await opened(bench, "tab", "down")
+        await bench.press("slash", *"memory", "q", "backspace")
+        assert "/memory_" in bench.screen
+        assert "iteration 5" not in bench.screen
+        await bench.press("enter", "escape")
+        assert "iteration 5" in bench.screen
+        await bench.press("escape")
+        assert "NODES" in bench.screen
+
+
+async def test_a_node_has_the_logs_of_its_ranks_and_an_incident_those_of_its_task() -> None:
+    view = cluster_views.healed()
+    async with console(view, size=(160, 48)) as bench:
+        bench.source.answer = answer
+        await bench.press("down", "l")
+        await bench.until(lambda: bool(asked(bench)))
+        node = view.nodes[0]
+        mine = [each.global_rank for each in node.workers if each.task == asked(bench)[0].task]
+        assert list(asked(bench)[0].ranks) == sorted(each for each in mine if each is not None)
+        assert f"on {node.node}" in bench.screen
+
+
+async def test_without_ranks_or_answers_that_is_said() -> None:
+    view: ClusterView = cluster_views.calm().model_copy(update={"tasks": [], "nodes": []})
+    async with console(view, size=(100, 30)) as bench:
+        await bench.press("l")
+        assert "select a task" in bench.screen
+    async with console(cluster_views.calm(), size=(160, 30)) as bench:
+        bench.source.answer = lambda command: Reply(
+            request_id=command.request_id,
+            is_ok=False,
+            code="unsupported",
+            message="[b]not here[/b]",
+        )
+        await bench.press("l")
+        await bench.until(lambda: "[b]not here[/b]" in bench.screen)
