@@ -27,6 +27,7 @@ from console.screens.waiting import TooSmall, WaitingScreen
 from console.viewmodel.activity import Effect
 from console.viewmodel.console_state import Link, LinkPhase, State, is_recovering
 from console.viewmodel.details.detail import DetailSubject
+from console.viewmodel.news import attention_sequence, new_alerts
 from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.reducer import (
     ActionAnswered,
@@ -130,14 +131,29 @@ class ConsoleApp(App[int], inherit_bindings=False):
         now = self._clock()
         if now < self._due and not is_forced:
             return
+        before = self.state
         for event in self.inbox.drain():
             self.state = reduce(self.state, event)
+        self._call_for_attention(before)
         self.state = reduce(self.state, Ticked(now))
         self._due = now + self._period_s(now)
         self._end_waiting()
         for screen in self.screen_stack:
             if isinstance(screen, ShowsState) and screen.is_mounted:
                 screen.show(self.state)
+
+    def _call_for_attention(self, before: State) -> None:
+        """Ring, or have the terminal show a message, if something has come that needs a person."""
+        how = self.appearance.attention
+        if how == "none" or before.view is self.state.view:
+            return
+        for alert in new_alerts(before, self.state):
+            if alert.severity != "info":
+                self._write_to_terminal(attention_sequence(how, alert.title))
+
+    def _write_to_terminal(self, text: str) -> None:
+        if self._driver is not None:
+            self._driver.write(text)
 
     def apply(self, event: ConsoleEvent) -> None:
         """Fold an event of our own and paint at once."""

@@ -53,6 +53,7 @@ examples:
   unicron-console --demo --nodes 6 --seed 3   the same with arguments of "unicron demo"
   unicron-console --cluster cluster.toml      attach to the controller of "unicron run cluster.toml"
   unicron-console --connect /run/unicron.sock attach to a controller at this API socket
+  unicron-console --cluster cluster.toml --plain  print what happens as lines, for a screen reader
   unicron-console --playback cluster.toml --at I-3  look at the third incident of this cluster
   unicron-console config show --origin        the settings, and where each comes from
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
@@ -63,7 +64,7 @@ All arguments after --demo that the console does not know go to "unicron demo"
 
 CONFIG: Final = """\
 The console's settings, from options, the environment (UNICRON_CONSOLE_THEME, UNICRON_CONSOLE_ASCII,
-UNICRON_CONSOLE_KEYMAP) and the file console.toml in $XDG_CONFIG_HOME/unicron. The first that has a
+UNICRON_CONSOLE_KEYMAP, UNICRON_CONSOLE_ATTENTION) and the file console.toml in $XDG_CONFIG_HOME/unicron. The first that has a
 value wins. The file may also have keys for commands:
 
   theme = "light"
@@ -92,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     demo_argv = [sys.executable, "-m", "controller.cli", "demo", *extra, *log_arguments(log)]
     if arguments.demo and "--headless" in extra:
         os.execv(sys.executable, demo_argv)  # noqa: S606 (our own interpreter)
-    if problem := terminal_problem(os.environ.get("TERM", ""), _streams()):
+    problem = terminal_problem(os.environ.get("TERM", ""), _streams())
+    if problem and not arguments.plain:
         _refuse(problem)
     if problem := log_problem(log):
         _refuse(problem)
@@ -118,18 +120,16 @@ def _show(
     if problem := connect_problem(path):
         _refuse_without_controller(arguments, problem)
     _LOG.info("console attaches: pid=%d socket=%s", os.getpid(), path)
-    return _attach(path, configuration)
+    return _tell(path) if arguments.plain else _attach(path, configuration)
 
 
 def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
     """Return why no console can be shown, or an empty string."""
     missing = [name for name, is_tty in is_tty_by_name.items() if not is_tty]
     if missing:
-        return f"{' and '.join(missing)} must be a terminal; without one, use --demo --headless"
+        return f"{' and '.join(missing)} must be a terminal; without one, use --plain, or --demo --headless"
     if term in ("", "dumb", "unknown"):
-        return (
-            f"the terminal (TERM={term or 'unset'}) can't show the console; use --demo --headless"
-        )
+        return f"the terminal (TERM={term or 'unset'}) can't show the console; use --plain, or --demo --headless"
     return ""
 
 
@@ -186,6 +186,10 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--last", metavar="TIME", help="how much of a journal a playback reads (default: 12h)"
     )
+    parser.add_argument(
+        "--plain", action="store_true",
+        help="no picture and no keys: print what happens as lines, with the commands to type; needs no terminal",
+    )  # fmt: skip
     _add_appearance(parser)
     add_logging_arguments(parser, owns_terminal=False)
     parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
@@ -195,6 +199,8 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for option in ("at", "last"):
         if getattr(arguments, option) is not None and arguments.playback is None:
             parser.error(f"--{option} belongs to --playback")
+    if arguments.plain and (arguments.demo or arguments.playback is not None):
+        parser.error("--plain needs --cluster or --connect; a demo prints lines with --headless")
     if extra and not arguments.demo:
         parser.error(f"unknown argument: {extra[0]}")
     return arguments, extra
@@ -210,6 +216,10 @@ def _add_appearance(parser: argparse.ArgumentParser) -> None:
         help="dark, light, contrast, deuteranopia or tritanopia (see unicron-console config)",
     )  # fmt: skip
     parser.add_argument("--keymap", metavar="NAME", help="default or vim")
+    parser.add_argument(
+        "--attention", metavar="HOW",
+        help="call for attention when something needs you: bell, osc9, osc777 or none (default)",
+    )  # fmt: skip
 
 
 def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
@@ -218,7 +228,7 @@ def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
         read_configuration,
     )
 
-    given = {name: getattr(arguments, name) for name in ("theme", "ascii", "keymap")}
+    given = {name: getattr(arguments, name) for name in ("theme", "ascii", "keymap", "attention")}
     try:
         return read_configuration(
             {name: value for name, value in given.items() if value is not None}
@@ -324,6 +334,14 @@ def _attach(path: Path, configuration: "ConsoleConfiguration") -> int:
     return _run_app(ApiLink(path, _clock()), configuration, owns=None)
 
 
+def _tell(path: Path) -> int:
+    from console.client.controller_link import ApiLink  # noqa: PLC0415 (imported when it is needed)
+    from console.plain_output import run_plain  # noqa: PLC0415
+
+    clock = _clock()
+    return run_plain(ApiLink(path, clock), clock)
+
+
 def _playback_argv(arguments: argparse.Namespace) -> list[str]:
     log = log_arguments(log_options(arguments))
     given = {"--at": arguments.at, "--last": arguments.last}
@@ -402,7 +420,7 @@ def _run_app(
     )
     settings = configuration.settings
     glyphs = ASCII if settings.ascii else UNICODE
-    appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys)
+    appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys, settings.attention)
     app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, appearance=appearance)
 
     last_resorts: list[threading.Timer] = []

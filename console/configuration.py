@@ -19,7 +19,7 @@ from profiles.key_mistakes import KeyMistake, key_mistakes
 
 ENVIRONMENT: Final = {
     "theme": "UNICRON_CONSOLE_THEME", "ascii": "UNICRON_CONSOLE_ASCII",
-    "keymap": "UNICRON_CONSOLE_KEYMAP",
+    "keymap": "UNICRON_CONSOLE_KEYMAP", "attention": "UNICRON_CONSOLE_ATTENTION",
 }  # fmt: skip
 _TRUE: Final = frozenset({"1", "true", "yes"})
 
@@ -32,6 +32,7 @@ class ConsoleSettings(BaseModel):
     theme: Literal["dark", "light", "contrast", "deuteranopia", "tritanopia"] = "dark"
     ascii: bool = False
     keymap: Literal["default", "vim"] = "default"
+    attention: Literal["none", "bell", "osc9", "osc777"] = "none"
     keys: dict[str, str] = Field(default_factory=dict)
 
 

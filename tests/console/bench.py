@@ -13,6 +13,7 @@ from console.screens.waiting import WaitingScreen
 from console.themes.colours import Palette
 from console.viewmodel.console_state import Link, LinkPhase
 from console.viewmodel.drawing.glyphs import UNICODE, Glyphs
+from console.viewmodel.news import Attention
 from console.viewmodel.reducer import LinkChanged, Received
 from console.widgets.appearance import Appearance
 from controller.api.views import ClusterView, LogLine
@@ -120,6 +121,7 @@ async def console(
     glyphs: Glyphs = UNICODE,
     theme: str = "dark",
     keys: Mapping[str, str] | None = None,
+    attention: Attention = "none",
 ) -> AsyncIterator[Bench]:
     """Run a console of ``size``, connected and showing ``view`` unless that is None."""
     source = FakeSource()
@@ -130,7 +132,7 @@ async def console(
         OperatorSession("alex", owns_demo=owns_demo, starts_armed=is_armed),
         lambda: holder[0].now if holder else 1_000.0,
         lambda: f"r{next(numbers)}",
-        appearance=Appearance(Palette(theme), glyphs, keys or {}),
+        appearance=Appearance(Palette(theme), glyphs, keys or {}, attention),
     )
     async with app.run_test(size=size) as pilot:
         holder.append(Bench(app, pilot, source))
