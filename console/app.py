@@ -200,6 +200,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """Open the command palette."""
         self.action_command_palette()
 
+    def suspend_console(self) -> None:
+        """Give the terminal back to the shell until it is continued."""
+        self.action_suspend_process()
+
     def end(self) -> None:
         """End the app."""
         self.exit(0)

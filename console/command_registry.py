@@ -90,6 +90,9 @@ class Operator(Protocol):
     def show_palette(self) -> None:
         """Search the commands by name."""
 
+    def suspend(self) -> None:
+        """Give the terminal back to the shell until ``fg``."""
+
     def leave(self) -> None:
         """Quit, after a question if a demo ends with the console."""
 
@@ -368,6 +371,10 @@ COMMANDS: Final = (
         "question_mark", _APP, _NONE, always, lambda operator: operator.show_help(),
     ),
     OperatorCommand(
+        "app.suspend", "Back to the shell; its fg returns here", "",
+        "ctrl+z", _APP, _NONE, always, lambda operator: operator.suspend(),
+    ),
+    OperatorCommand(
         "app.quit", "Quit", "quit",
         "q,ctrl+q,ctrl+c", _APP, _NONE, always, lambda operator: operator.leave(),
     ),
@@ -375,7 +382,8 @@ COMMANDS: Final = (
 
 _OF_PLAYBACK: Final = frozenset(each.id for each in COMMANDS if each.scope == _PAST)
 _ON_DETAILS: Final = (
-    frozenset({"app.mode", "app.help", "app.palette", "app.quit", "panel.logs"}) | _OF_PLAYBACK
+    frozenset({"app.mode", "app.help", "app.palette", "app.quit", "app.suspend", "panel.logs"})
+    | _OF_PLAYBACK
 )
 _ON_PLANS: Final = frozenset({"plan.approve", "plan.reject", "plan.defer"})
 _ON_LOST: Final = frozenset({"node.lost", "node.wait"})

@@ -107,6 +107,9 @@ class Host(Protocol):
     def show_palette(self) -> None:
         """Open the command palette."""
 
+    def suspend_console(self) -> None:
+        """Give the terminal back to the shell until it is continued."""
+
     def end(self) -> None:
         """End the app."""
 
@@ -348,6 +351,10 @@ class OperatorActions(Operator):
     @override
     def show_palette(self) -> None:
         self._host.show_palette()
+
+    @override
+    def suspend(self) -> None:
+        self._host.suspend_console()
 
     @override
     def leave(self) -> None:

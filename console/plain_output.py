@@ -1,6 +1,6 @@
 """``unicron-console --plain``: what happens, as lines of text, without a picture and without keys.
 
-For screen readers, slow links, dumb terminals and files. It takes no keys: verbs are typed in a shell.
+For screen readers, slow links, dumb terminals and files. Verbs are typed in a shell.
 """
 
 import asyncio

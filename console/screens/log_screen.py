@@ -43,7 +43,7 @@ class LogScreen(LineScreen):
         read: Asks for it.
     """
 
-    allowed_commands: ClassVar[frozenset[str]] = frozenset({"app.quit", "app.help"})
+    allowed_commands: ClassVar[frozenset[str]] = frozenset({"app.quit", "app.help", "app.suspend"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "back", show=False),
         Binding("up,k", "scroll(-1)", show=False),

@@ -8,6 +8,7 @@ import fcntl
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -284,6 +285,34 @@ def test_a_playback_that_can_t_begin_says_why(tmp_path: Path, at: str, words: st
         assert it.exit_code() == 1
         assert words in it.output
         assert "Traceback" not in it.output
+
+
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="no setsid is installed")
+def test_ctrl_z_gives_the_terminal_back_and_fg_returns(tmp_path: Path) -> None:
+    socket = tmp_path / "api.sock"
+    server = subprocess.Popen([sys.executable, "-m", "tests.fakes.api_server", socket], cwd=ROOT)
+    it = Terminal(["setsid", "--ctty", "--wait", "bash", "--norc", "-i"])
+    try:
+        wait_until(socket.exists, limit_s=TIMEOUT_S)
+        it.keys(f"{sys.executable} -m console.cli --connect {socket}\n")
+        for _ in range(2):
+            it.output = ""
+            it.read_until(lambda output: "gpt-a" in output)
+            it.output = ""
+            it.keys("\x1a")
+            it.read_until(lambda output: "\x1b[?1049l" in output and "Stopped" in output)
+            it.keys("echo $((40 + 2)); fg\n")
+            it.read_until(lambda output: "42\r\n" in output)
+        it.output = ""
+        it.read_until(lambda output: "gpt-a" in output)
+        it.keys("q")
+        it.read_until(lambda output: "\x1b[?1049l" in output)
+        it.keys("exit\n")
+        assert it.exit_code() == 0
+    finally:
+        it.close()
+        server.kill()
+        server.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
