@@ -78,6 +78,9 @@ class Operator(Protocol):
     def open_selected(self) -> None:
         """Open a screen about the selected row, or about the plan that waits."""
 
+    def open_incident(self) -> None:
+        """Open the newest incident that is not cured, else the newest."""
+
     def open_logs(self) -> None:
         """Show the logs of the selected task, or of the ranks on the selected node."""
 
@@ -191,6 +194,11 @@ def has_pending(state: State) -> Enabled:
     return True if state.pending is not None else "no plan waits"
 
 
+def has_incident(state: State) -> Enabled:
+    """Allow to open an incident if there is one."""
+    return True if state.view is not None and state.view.incidents else "there is no incident"
+
+
 def can_defer(state: State) -> Enabled:
     """Allow to hold a plan that counts down."""
     if state.pending is None or state.pending.apply_at is None:
@@ -271,7 +279,7 @@ COMMANDS: Final = (
         lambda operator: operator.move_playback({"step": "incident", "is_back": True}),
     ),
     OperatorCommand(
-        "playback.next_incident", "Next incident of a playback", "incident",
+        "playback.next_incident", "Next incident of a playback", "next",
         "right_curly_bracket", _PAST, _NONE, is_past,
         lambda operator: operator.move_playback({"step": "incident"}),
     ),
@@ -321,6 +329,10 @@ COMMANDS: Final = (
     OperatorCommand(
         "panel.open", "Open the selected node, task or incident, or the waiting plan", "open",
         "enter", _MOVE, _NONE, always, lambda operator: operator.open_selected(),
+    ),
+    OperatorCommand(
+        "incident.newest", "Open the newest incident that is not cured, or else the newest", "incident",
+        "i", _MOVE, _NONE, has_incident, lambda operator: operator.open_incident(),
     ),
     OperatorCommand(
         "panel.logs", "Logs of the selected task, node or incident, by time; F there: first faults", "logs",
@@ -425,6 +437,7 @@ def bar_hints(state: State, subject: DetailSubject | None = None) -> list[KeyHin
             (can_defer, state.pending is None or state.pending.apply_at is None),
             (can_resume, state.view is None or not state.view.automation_stopped),
             (is_past, state.playback is None),
+            (has_incident, state.view is None or not state.view.incidents),
             *((each, state.playback is not None) for each in _CHANGES),
         )
         if is_pointless

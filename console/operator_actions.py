@@ -35,7 +35,7 @@ from console.viewmodel.panels.playback_strip import faster, slower
 from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, InstantMarked, ModeSwitched
 from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
 from console.widgets.appearance import Appearance
-from controller.api.views import NodeView, PlanState
+from controller.api.views import IncidentState, NodeView, PlanState
 from controller.api.wire import (
     ApprovePlan,
     Command,
@@ -315,6 +315,16 @@ class OperatorActions(Operator):
         subject = host.overview.subject
         if subject is not None:
             host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
+
+    @override
+    def open_incident(self) -> None:
+        host, view = self._host, self._host.state.view
+        if view is None or not view.incidents:
+            return
+        is_over = IncidentState.RESOLVED
+        chosen = max(view.incidents, key=lambda each: (each.state is not is_over, each.detected_at))
+        subject = DetailSubject("incident", chosen.id)
+        host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
 
     @override
     def open_logs(self) -> None:

@@ -46,6 +46,7 @@ def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[
         *labelled("resumed", incident.resume, width, glyphs),
         *_cost(incident, width, glyphs),
         *_rehearsed(state, incident, width, glyphs),
+        *commands(_verbs(incident)),
         Line(),
         title(f"TIMES  fault at {instant(state, incident.fault_at)}"),
         *_bars(state, incident, width, glyphs),
@@ -62,12 +63,17 @@ def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[
         lines += labelled(
             f"{plan.id} r{plan.revision}", f"{plan.state.value}{by}: {plan.why}", width, glyphs
         )
-    verbs = [f"unicron explain {name}", f"unicron post-mortem {name}"]
+    sources = [each for each in (name, incident.task, *incident.nodes) if each]
+    return [*lines, *events_of(state, sources, width, glyphs)]
+
+
+def _verbs(incident: IncidentView) -> list[str]:
+    """Return the commands that help now, the most urgent first."""
+    verbs = [f"unicron explain {incident.id}", f"unicron post-mortem {incident.id}"]
     is_open = incident.state is not IncidentState.RESOLVED
     if is_open and incident.rehearsed is not None and incident.rehearsed.approved_at is None:
-        verbs.append(f"unicron approve {name}")
-    sources = [each for each in (name, incident.task, *incident.nodes) if each]
-    return [*lines, *commands(verbs), *events_of(state, sources, width, glyphs)]
+        verbs.insert(0, f"unicron approve {incident.id}")
+    return verbs
 
 
 def phases(state: State, incident: IncidentView) -> list[tuple[str, float, bool]]:

@@ -15,7 +15,7 @@ from console.viewmodel.drawing.text import Line, Tone, span
 from console.viewmodel.panels.incidents_panel import incident_line
 from console.viewmodel.panels.nodes_panel import node_word
 from console.viewmodel.words import marked
-from controller.api.views import NodeView, WorkerView
+from controller.api.views import NodeCondition, NodeView, WorkerView
 
 
 def node_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line]:
@@ -93,6 +93,6 @@ def _verbs(node: NodeView) -> tuple[str, ...]:
         return (f"unicron repair {name} --done", f"unicron uncordon {name}")
     if node.isolated:
         return (f"unicron repair {name}", f"unicron uncordon {name}")
-    if node.asked_at is not None:
+    if node.asked_at is not None or node.condition is NodeCondition.UNREACHABLE:
         return (f"unicron unreachable {name} --lost", f"unicron unreachable {name} --wait")
     return (f"unicron cordon {name}", f"unicron drain {name} --wait", f"unicron isolate {name}")
