@@ -401,7 +401,7 @@ _ON_PLANS: Final = frozenset({"plan.approve", "plan.reject", "plan.defer"})
 _ON_LOST: Final = frozenset({"node.lost", "node.wait"})
 _ON_NODES: Final = frozenset(verb.id for verb in VERBS if verb.subject == "node")
 _ON_TASKS: Final = frozenset(verb.id for verb in VERBS if verb.subject == "task")
-_CHANGES: Final = (can_act, can_propose, can_drill, can_switch_mode)
+_CHANGES: Final = (can_act, can_decide, can_propose, can_drill, can_switch_mode)
 """What allows to change a cluster. In a playback it never does."""
 COMMAND_BY_ID: Final = {command.id: command for command in COMMANDS}
 

@@ -12,10 +12,13 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from controller.api.view_changes import ChangesError, applied
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import (
     API_VERSION,
+    Changes,
     Command,
+    FollowChanges,
     FromServer,
     Greeting,
     LogLines,
@@ -89,13 +92,31 @@ class Connection:
         """Yield views and lines as they come, the newest known lines first.
 
         Raises:
-            NoControllerError: No message arrives for too long.
+            NoControllerError: No message arrives for too long, or changes fit no view.
         """
+        view: ClusterView | None = None
+        try:
+            # A controller of an older version refuses this, and sends whole views.
+            self._link.sendall(FollowChanges().model_dump_json().encode() + b"\n")
+        except OSError as error:
+            raise NoControllerError(f"{self._path}: {_reason(error)}") from error
         for message in self._messages:
-            if isinstance(message, Snapshot):
-                yield message.view
-            elif isinstance(message, LogLines):
+            if isinstance(message, LogLines):
                 yield message.lines
+                continue
+            if isinstance(message, Snapshot):
+                view = message.view
+            elif isinstance(message, Changes) and view is not None:
+                view = self._changed(view, message)
+            else:
+                continue
+            yield view
+
+    def _changed(self, view: ClusterView, message: Changes) -> ClusterView:
+        try:
+            return applied(view, message.fields)
+        except ChangesError as error:
+            raise NoControllerError(f"{self._path}: changes do not fit: {error}") from error
 
     def views(self) -> Iterator[ClusterView]:
         """Yield a view after each change, and about once a second, until the connection ends.

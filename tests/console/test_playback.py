@@ -108,6 +108,9 @@ async def test_a_moment_is_typed_and_a_wrong_one_is_told() -> None:
 async def test_no_key_changes_the_past() -> None:
     view = past(cluster_views.waiting())
     async with console(view, size=(160, 48), is_armed=False) as bench:
+        assert not any(
+            word in bench.screen.splitlines()[-1] for word in ("approve", "arm", "drill")
+        )
         await bench.press("ctrl+t")
         assert not bench.app.state.is_armed
         for command in COMMANDS:

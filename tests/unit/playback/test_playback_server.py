@@ -11,6 +11,8 @@ from pathlib import Path
 
 from console.viewmodel.console_state import State
 from controller.api.client import ask, connect
+from controller.api.server import ApiServer
+from controller.api.views import ClusterView
 from controller.api.wire import MovePlayback, OrderNode, Shutdown
 from controller.clock import SystemClock
 from controller.core.machine import Machine
@@ -21,7 +23,7 @@ from controller.playback.recorded_past import RecordedPast
 from controller.store.history import HISTORY_NAME, History, HistoryLine, entries_of
 from tests.console.test_controller_link import Client, connected
 from tests.fakes import cluster_views
-from tests.fakes.api_server import FakeApiServer
+from tests.fakes.api_server import FakeApiServer, running_server
 from tests.fakes.polling import wait_until
 from tests.fakes.world import World
 
@@ -180,6 +182,31 @@ async def test_what_a_controller_shows_is_recorded_until_ctrl_c(tmp_path: Path) 
     past = RecordedPast(file)
     assert past.view_at(past.facts.end) == views[2].model_copy(update={"now": now + 2})
     assert len(past.facts.lines) == 5
+
+
+async def test_a_recorder_is_sent_changes_and_gives_back_the_views(tmp_path: Path) -> None:
+    views = [cluster_views.calm(float(n)) for n in range(100, 104)]
+    views[2] = cluster_views.waiting(102.0)
+    shown = iter(views)
+    server = ApiServer("c", lambda: next(shown, views[-1]), lambda _: None)
+    path = tmp_path / "api.sock"
+
+    def read() -> list[ClusterView]:
+        found: list[ClusterView] = []
+        with connect(path) as connection:
+            for news in connection.news():
+                if not isinstance(news, list):
+                    found.append(news)
+                if news == views[-1]:
+                    break
+        return found
+
+    async with running_server(server, path), asyncio.TaskGroup() as group:
+        reading = group.create_task(asyncio.to_thread(read))
+        while not reading.done():
+            server.state_changed()
+            await asyncio.sleep(0.05)
+    assert reading.result() == views
 
 
 async def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
