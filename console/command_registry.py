@@ -489,5 +489,9 @@ def is_allowed_on(state: State, subject: DetailSubject, command_id: str) -> bool
 
 
 def help_hints(state: State) -> list[KeyHint]:
-    """Return all commands, in the registry's order."""
-    return [hint(command, state) for command in COMMANDS]
+    """Return all commands in the registry's order; those of a playback only in one."""
+    return [
+        hint(command, state)
+        for command in COMMANDS
+        if command.enabled is not is_past or state.playback is not None
+    ]

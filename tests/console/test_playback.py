@@ -127,6 +127,11 @@ async def test_a_living_cluster_has_no_keys_of_a_playback() -> None:
         assert bench.source.sent == []
         assert "<}>" not in bench.screen
         assert "this is no playback" in bench.screen
+        await bench.press("question_mark", opens_dialog=True)
+        assert "of a playback" not in bench.screen
+    async with console(past(cluster_views.calm()), size=(160, 60)) as bench:
+        await bench.press("question_mark", opens_dialog=True)
+        assert "Next incident of a playback" in bench.screen
 
 
 async def test_two_instants_are_compared() -> None:
