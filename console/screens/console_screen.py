@@ -4,9 +4,10 @@
 subclass only says which lines it shows. ``WaitingScreen`` is the shortest example.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from typing_extensions import override
 
@@ -17,6 +18,16 @@ from console.widgets.painted import Painted
 from console.widgets.shows_state import ShowsState
 
 QUIT = "app.quit"
+SCROLL_KEYS: Final[list[BindingType]] = [
+    Binding("escape,backspace", "back", show=False),
+    Binding("up,k", "scroll(-1)", show=False),
+    Binding("down,j", "scroll(1)", show=False),
+    Binding("pageup", "page(-1)", show=False),
+    Binding("pagedown,space", "page(1)", show=False),
+    Binding("home,g", "jump(0)", show=False),
+    Binding("end,G", "jump(1)", show=False),
+]
+"""The keys of screens that lie on another one and can be scrolled."""
 
 
 class ConsoleScreen(Screen[None], ShowsState):

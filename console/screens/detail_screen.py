@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from typing_extensions import override
 
-from console.screens.console_screen import LineScreen
+from console.screens.console_screen import SCROLL_KEYS, LineScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.details.detail import DetailSubject, detail_picture, most_top
 from console.viewmodel.drawing.text import Line
@@ -26,15 +26,7 @@ class DetailKeys:
 class DetailScreen(LineScreen):
     """Lines about a subject, which can be scrolled, and follow the state."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "back", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("home,g", "jump(0)", show=False),
-        Binding("end,G", "jump(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = SCROLL_KEYS
 
     def __init__(
         self, appearance: Appearance, state: State, subject: DetailSubject, keys: DetailKeys

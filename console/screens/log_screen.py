@@ -8,7 +8,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from typing_extensions import override
 
-from console.screens.console_screen import LineScreen
+from console.screens.console_screen import SCROLL_KEYS, LineScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.dialog_frame import TextField
 from console.viewmodel.drawing.text import Line
@@ -45,13 +45,7 @@ class LogScreen(LineScreen):
 
     allowed_commands: ClassVar[frozenset[str]] = frozenset({"app.quit", "app.help", "app.suspend"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "back", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("home,g", "jump(0)", show=False),
-        Binding("end,G,f", "jump(1)", show=False),
+        *SCROLL_KEYS,
         Binding("slash", "filter", show=False),
         Binding("F", "faults", show=False),
     ]

@@ -1,7 +1,7 @@
 """A report about one incident, for the meeting after it: as Markdown for people, or as JSON.
 
-What a rank or a node has said is text of strangers. It stands on one line, and none of it is
-Markdown or HTML.
+What a rank or a node has said is not trusted. Control characters are escaped, and so are the signs
+of code, tables, links and HTML.
 """
 
 import math
@@ -121,7 +121,11 @@ def _transition_of(task: TaskView, incident: IncidentView, until: float) -> Tran
 def _around(
     iterations: Sequence[ReportedIteration], incident: IncidentView, since: float, until: float
 ) -> list[ReportedIteration]:
-    """Return the newest before the fault, those run again, and the first new ones after it."""
+    """Return the iterations of the report, in their order.
+
+    They are the newest before the fault, the first new ones after it, and those that were run
+    again, with their first time.
+    """
     there = [each for each in iterations if since <= each.at <= until]
     before = [each for each in there if each.at < incident.fault_at]
     after = [each for each in there if each.at >= incident.fault_at]

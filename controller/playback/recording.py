@@ -1,6 +1,6 @@
 """A recording: what a controller has shown, as a file that can be played back elsewhere.
 
-It is made over the API, so whoever can read the state can record it. A file is lines of JSON:
+Any client of the API can make one. A file is lines of JSON:
 
     {"format": "unicron-recording", "version": 1, "cluster": "demo"}
     {"at": 12.5, "view": {...}}                  the whole cluster; once a minute
@@ -28,7 +28,7 @@ EntryKind = Literal["view", "changes", "lines"]
 
 
 class RecordingError(ValueError):
-    """The file is no recording, or a line of it is damaged. The text says which line, and why."""
+    """The file is no recording, or a line of it is damaged. The text says where, and why."""
 
 
 class RecordingFile:
@@ -104,14 +104,12 @@ class RecordedEntry:
         kind: What it holds.
         value: That, as JSON.
         begin: Where the line begins, bytes from the file's begin.
-        line: Its number in the file, from 1.
     """
 
     at: float
     kind: EntryKind
     value: Any
     begin: int
-    line: int
 
 
 def read_cluster_name(path: Path) -> str:
@@ -156,23 +154,22 @@ def read_entries(
     """
     with path.open("rb") as file:
         file.seek(begin)
-        number = 0 if begin == 0 else 1
-        while line := file.readline():
-            number += 1
-            place, begin = begin, begin + len(line)
-            if place == 0 or not line.endswith(b"\n"):
-                continue
-            yield _entry(path, line, place, number)
+        if begin == 0:
+            begin = len(file.readline())
+        while (line := file.readline()).endswith(b"\n"):
+            yield _entry(path, line, begin)
+            begin += len(line)
             progress(begin)
 
 
-def _entry(path: Path, line: bytes, begin: int, number: int) -> RecordedEntry:
+def _entry(path: Path, line: bytes, begin: int) -> RecordedEntry:
+    place = f"{path}, {begin} bytes from its begin"
     try:
         entry = json.loads(line)
         at = float(entry["at"])
         for kind in ("view", "changes", "lines"):
             if kind in entry:
-                return RecordedEntry(at, kind, entry[kind], begin, number)
+                return RecordedEntry(at, kind, entry[kind], begin)
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordingError(f"{path}, line {number}: it is damaged: {error}") from error
-    raise RecordingError(f"{path}, line {number}: it has neither a view nor changes nor lines")
+        raise RecordingError(f"{place}: the line is damaged: {error}") from error
+    raise RecordingError(f"{place}: the line has neither a view nor changes nor lines")

@@ -1,4 +1,4 @@
-"""What is wrong, why, what it costs, what to do, whether it is over: within three keys.
+"""Five questions about each of seven faults are answered within three keys.
 
 The faults happen to a make-believe cluster with the controller's own core. Its views are shown.
 """

@@ -37,6 +37,21 @@ def shown_then(world: World, at: float, started_wall_s: float) -> ClusterView:
     return project(machine.state, at, frame)
 
 
+def compacted(world: World, directory: Path) -> Path:
+    """Write a journal of many segments, each with its snapshot; return its path."""
+    path = directory / JOURNAL_NAME
+    journal = Journal(path, segment_events=60)
+    for event in world.events:
+        journal.append(event)
+        if journal.is_long:
+            journal.commit_at_once()
+            journal.begin_segment()
+            compact(path, 10**9, 10**9, 0.0)
+    journal.commit_at_once()
+    journal.close()
+    return path
+
+
 def test_each_instant_is_as_it_was_in_whatever_order_they_are_looked_at(
     world: World, run_dir: Path
 ) -> None:
@@ -79,16 +94,7 @@ def test_lines_marks_and_shares_are_those_of_the_run(world: World, run_dir: Path
 def test_a_journal_whose_beginning_was_deleted_is_played_back_from_there(
     world: World, tmp_path: Path
 ) -> None:
-    path = tmp_path / JOURNAL_NAME
-    journal = Journal(path, segment_events=60)
-    for event in world.events:
-        journal.append(event)
-        if journal.is_long:
-            journal.commit_at_once()
-            journal.begin_segment()
-            compact(path, 10**9, 10**9, 0.0)
-    journal.commit_at_once()
-    journal.close()
+    path = compacted(world, tmp_path)
     whole = JournalPast(tmp_path, "c")
     assert not whole.facts.has_earlier
     closed_segments(path)[0].path.unlink()
@@ -104,15 +110,7 @@ def test_a_journal_whose_beginning_was_deleted_is_played_back_from_there(
 def test_only_the_end_of_a_long_journal_is_read_if_that_is_wanted(
     world: World, tmp_path: Path
 ) -> None:
-    path = tmp_path / JOURNAL_NAME
-    journal = Journal(path, segment_events=60)
-    for event in world.events:
-        journal.append(event)
-        if journal.is_long:
-            journal.commit_at_once()
-            journal.begin_segment()
-            compact(path, 10**9, 10**9, 0.0)
-    journal.close()
+    compacted(world, tmp_path)
     past = JournalPast(tmp_path, "c", last_s=1.0)
     assert past.facts.has_earlier
     assert past.facts.begin > world.events[60].at

@@ -93,12 +93,12 @@ async def test_nothing_can_be_ordered(run_dir: Path, tmp_path: Path) -> None:
 
 
 @contextmanager
-def command(*words: str | Path, is_quiet: bool = True) -> Iterator[subprocess.Popen[str]]:
+def command(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
     """Run a command until the block ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", "controller.cli", *map(str, words)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if is_quiet else None,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:

@@ -107,11 +107,11 @@ def test_a_recording_that_was_cut_off_is_played_back_up_to_its_last_whole_line(
         (b'{"format": "unicron-recording", "version": 1, "cluster": "c"}\n', "has no view"),
         (
             b'{"format": "unicron-recording", "version": 1, "cluster": "c"}\n{"at": 1}\n',
-            "line 2: it has neither",
+            "62 bytes from its begin: the line has neither",
         ),
         (
             b'{"format": "unicron-recording", "version": 1, "cluster": "c"}\n{"at": 1, "vi\n',
-            "line 2: it is damaged",
+            "the line is damaged",
         ),
         (
             b'{"format": "unicron-recording", "version": 1, "cluster": "c"}\n{"at":1,"view":{}}\n',
