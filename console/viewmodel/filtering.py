@@ -24,7 +24,7 @@ def filtered_table(table: TextTable, pattern: str) -> TextTable:
     """Return a table with the rows that match, by the text of all their cells."""
     if not pattern.strip():
         return table
-    return replace(table, rows=[row for row in table.rows if matches(pattern, _text_of(row))])
+    return table.only(lambda row: matches(pattern, _text_of(row)))
 
 
 def _text_of(row: TableRow) -> str:

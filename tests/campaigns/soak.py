@@ -32,8 +32,8 @@ import psutil
 
 from controller.clock import SystemClock
 from controller.store.history import HISTORY_NAME, read_rows
-from tests.fakes.cluster_runs import demo_tasks, end_everything_of, reach, view_of, write_cluster
-from tests.fakes.demo_runs import processes_under
+from tests.fakes.cluster_runs import end_everything_of, reach, view_of, write_cluster
+from tests.fakes.demo_runs import demo_tasks, processes_under
 from tests.fakes.playgrounds import Foreground, Playground, playground, unicron
 from tests.fakes.polling import wait_until
 

@@ -13,14 +13,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.fakes.cluster_runs import (
-    controller_of,
-    demo_tasks,
-    outcome_of,
-    pids_of,
-    reach,
-    write_cluster,
-)
+from tests.fakes.cluster_runs import controller_of, outcome_of, pids_of, reach, write_cluster
+from tests.fakes.demo_runs import demo_tasks
 from tests.fakes.playgrounds import Playground, playground
 from tests.fakes.polling import wait_until
 

@@ -291,7 +291,7 @@ def test_a_playback_that_can_t_begin_says_why(tmp_path: Path, at: str, words: st
 def test_ctrl_z_gives_the_terminal_back_and_fg_returns(tmp_path: Path) -> None:
     socket = tmp_path / "api.sock"
     server = subprocess.Popen([sys.executable, "-m", "tests.fakes.api_server", socket], cwd=ROOT)
-    it = Terminal(["setsid", "--ctty", "--wait", "bash", "--norc", "-i"])
+    it = Terminal(["env", "PS1=ready> ", "setsid", "--ctty", "--wait", "bash", "--norc", "-i"])
     try:
         wait_until(socket.exists, limit_s=TIMEOUT_S)
         it.keys(f"{sys.executable} -m console.cli --connect {socket}\n")
@@ -306,7 +306,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_returns(tmp_path: Path) -> None:
         it.output = ""
         it.read_until(lambda output: "gpt-a" in output)
         it.keys("q")
-        it.read_until(lambda output: "\x1b[?1049l" in output)
+        it.read_until(lambda output: "\x1b[?1049l" in output and output.endswith("ready> "))
         it.keys("exit\n")
         assert it.exit_code() == 0
     finally:

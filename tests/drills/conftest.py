@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.demo_runs import NUM_ITERATIONS, DemoRun, processes_under, run_demo
+from tests.fakes.demo_runs import NUM_ITERATIONS, DemoRun, demo_tasks, processes_under, run_demo
+
+_TWO_NODES = ("--nodes", "2", "--workers-per-node", "4")
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +26,7 @@ def short_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def undisturbed(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """A run without drills; on fewer and larger nodes than the others, which changes no loss."""
     log = tmp_path_factory.mktemp("undisturbed") / "events.jsonl"
-    nodes = ("--nodes", "2", "--workers-per-node", "4")
-    return run_demo(short_tmp, log, "--iterations", str(NUM_ITERATIONS), *nodes)
+    return run_demo(short_tmp, log, *_light_tasks(log), *_TWO_NODES)
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +37,7 @@ def main_job(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoR
     path = str(log.with_name("log.jsonl"))
     logs = ("--log-level", "debug", "--log-format", "json", "--log-file", path)
     kept = ("--keep", str(log.with_name("kept")))
-    return run_demo(
-        short_tmp, log, "--auto-heal", "--iterations", str(NUM_ITERATIONS), *drills, *logs, *kept
-    )
+    return run_demo(short_tmp, log, "--auto-heal", *_light_tasks(log), *drills, *logs, *kept)
 
 
 @pytest.fixture(scope="session")
@@ -46,12 +45,13 @@ def out_of_sight(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> D
     """Connections are cut, an agent is killed, then the controller; no rank is touched."""
     log = tmp_path_factory.mktemp("sight") / "events.jsonl"
     drills = (
-        "kill-ssh@2:node=n1", "kill-agent@3:node=n3", "kill-ssh@5:node=n4", "kill-controller@8",
+        "kill-ssh@2:node=n1", "kill-agent@3:node=n2", "kill-ssh@5:node=n1", "kill-controller@8",
     )  # fmt: skip
-    return run_demo(
-        short_tmp,
-        log,
-        "--iterations",
-        str(NUM_ITERATIONS),
-        *(word for d in drills for word in ("--drill", d)),
-    )
+    words = [word for drill in drills for word in ("--drill", drill)]
+    return run_demo(short_tmp, log, *_light_tasks(log), *_TWO_NODES, *words)
+
+
+def _light_tasks(log: Path) -> tuple[str, ...]:
+    tasks = log.with_name("tasks.toml")
+    tasks.write_text(demo_tasks(NUM_ITERATIONS))
+    return "--tasks", str(tasks), "--iterations", str(NUM_ITERATIONS)

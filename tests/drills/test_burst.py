@@ -1,12 +1,11 @@
 """Two of four nodes are lost at once: one incident, one plan, one generation for each task."""
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.demo_runs import DemoRun, run_demo
+from tests.fakes.demo_runs import NUM_ITERATIONS, DemoRun, demo_tasks, run_demo
 
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
@@ -15,11 +14,11 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
 def two_lost(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """A run that loses n2 and n3, each with half of one task. Neither task may be stopped."""
     directory = tmp_path_factory.mktemp("burst")
-    text = resources.files("profiles").joinpath("data", "demo.toml").read_text()
+    text = demo_tasks(NUM_ITERATIONS)
     tasks = directory / "tasks.toml"
     tasks.write_text(text.replace("[[task]]\n", "[[task]]\nkeeps_running = true\n"))
-    options = ("--iterations", "12", "--tasks", str(tasks), "--drill", "lose-two-nodes@4:node=n2")
-    return run_demo(short_tmp, directory / "events.jsonl", "--auto-heal", *options)
+    words = f"--iterations {NUM_ITERATIONS} --drill lose-two-nodes@4:node=n2 --tasks {tasks}"
+    return run_demo(short_tmp, directory / "events.jsonl", "--auto-heal", *words.split())
 
 
 def test_two_lost_nodes_are_one_incident_one_plan_and_one_generation(two_lost: DemoRun) -> None:

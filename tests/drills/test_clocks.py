@@ -9,14 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.cluster_runs import (
-    controller_of,
-    demo_tasks,
-    pids_of,
-    reach,
-    view_of,
-    write_cluster,
-)
+from tests.fakes.cluster_runs import controller_of, pids_of, reach, view_of, write_cluster
+from tests.fakes.demo_runs import demo_tasks
 from tests.fakes.playgrounds import Foreground, playground
 from tests.fakes.polling import wait_until
 

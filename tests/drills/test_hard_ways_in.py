@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.cluster_runs import controller_of, demo_tasks, outcome_of, reach, write_cluster
+from tests.fakes.cluster_runs import controller_of, outcome_of, reach, write_cluster
+from tests.fakes.demo_runs import demo_tasks
 from tests.fakes.playgrounds import playground, unicron
 
 pytestmark = [

@@ -17,7 +17,6 @@ import pytest
 from controller.store.run_file import read_run
 from tests.fakes.cluster_runs import (
     controller_of,
-    demo_tasks,
     end_everything_of,
     outcome_of,
     pids_of,
@@ -25,7 +24,7 @@ from tests.fakes.cluster_runs import (
     view_of,
     write_cluster,
 )
-from tests.fakes.demo_runs import DemoRun, processes_under
+from tests.fakes.demo_runs import DemoRun, demo_tasks, processes_under
 from tests.fakes.playgrounds import Playground, playground, unicron
 from tests.fakes.polling import wait_until
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.cluster_runs import controller_of, demo_tasks, pids_of, reach, view_of
+from tests.fakes.cluster_runs import controller_of, pids_of, reach, view_of
+from tests.fakes.demo_runs import demo_tasks
 from tests.fakes.playgrounds import unicron
 from tests.fakes.polling import wait_until
 from tests.fakes.two_networks import CONTROL, TRAINING, TwoNetworks, two_networks

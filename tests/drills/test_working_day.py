@@ -10,14 +10,8 @@ import pytest
 
 from controller.api.views import TaskView
 from controller.store.history import HISTORY_NAME, read_rows
-from tests.fakes.cluster_runs import (
-    controller_of,
-    demo_tasks,
-    end_everything_of,
-    reach,
-    view_of,
-    write_cluster,
-)
+from tests.fakes.cluster_runs import controller_of, end_everything_of, reach, view_of, write_cluster
+from tests.fakes.demo_runs import demo_tasks
 from tests.fakes.playgrounds import Playground, playground, unicron
 from tests.fakes.polling import wait_until
 from tests.fakes.prometheus import Prometheus, free_port, prometheus

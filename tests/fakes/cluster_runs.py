@@ -9,29 +9,11 @@ import psutil
 
 from controller.api.client import NoControllerError
 from controller.store.run_file import read_run
-from profiles.task_profiles import DEMO_TASKS
 from tests.fakes.demo_runs import processes_under, view_at
 from tests.fakes.playgrounds import Foreground, Playground, in_foreground
 from tests.fakes.polling import wait_until
 
 _ITERATION_LIMIT_S = 90.0
-
-
-def demo_tasks(
-    num_iterations: int, only: str = "gpt-", floor_s: float = 0.3, *, is_light: bool = True
-) -> str:
-    """Return the demo's tasks with an end; ``only`` begins the names of those that are wanted.
-
-    An iteration lasts ``floor_s`` at least: ranks that compute all the time leave no core to what a
-    test waits for. Light tasks have a third of the micro-batches. No three replicas can share that.
-    """
-    tables = DEMO_TASKS.read_text().split("[[task]]")[1:]
-    wanted = [table for table in tables if f'name = "{only}' in table]
-    text = "".join(f"[[task]]\nnum_iterations = {num_iterations}\n{table}" for table in wanted)
-    if is_light:
-        text = text.replace("num_micro_batches = 12", "num_micro_batches = 4")
-        text = "".join(line for line in text.splitlines(keepends=True) if "dp = 3" not in line)
-    return text.replace("iteration_floor_s = 0.4", f"iteration_floor_s = {floor_s}")
 
 
 def write_cluster(nodes: Playground, directory: Path, name: str, tasks: str) -> Path:
@@ -96,7 +78,8 @@ def reach(path: Path, iteration: int, limit_s: float = _ITERATION_LIMIT_S) -> No
 def outcome_of(path: Path) -> dict[str, dict[int, float]]:
     """Return every loss of each task from the journal, which must show no incident or rerun."""
     machine, _ = read_run(path.parent / "run")
-    assert machine.state.incidents.all == []
+    incidents = [(each.name, each.detected_at, each.cause) for each in machine.state.incidents.all]
+    assert incidents == []
     losses = {}
     for name, task in machine.state.tasks.items():
         assert task.progress.num_rerun_iterations == 0

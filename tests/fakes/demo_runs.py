@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from controller.api.client import NoControllerError, connect
+from profiles.task_profiles import DEMO_TASKS
 from tests.fakes.polling import wait_until
 
 NUM_ITERATIONS = 12
@@ -113,6 +114,23 @@ def events_of(log: Path) -> list[Any]:
     """Return the events in an event log that a controller may still write: whole lines only."""
     lines = log.read_text().split("\n")[:-1] if log.exists() else []
     return [json.loads(line) for line in lines]
+
+
+def demo_tasks(
+    num_iterations: int, only: str = "gpt-", floor_s: float = 0.3, *, is_light: bool = True
+) -> str:
+    """Return the demo's tasks with an end; ``only`` begins the names of those that are wanted.
+
+    An iteration lasts ``floor_s`` at least: ranks that compute all the time leave no core to what a
+    test waits for. Light tasks have a third of the micro-batches. No three replicas can share that.
+    """
+    tables = DEMO_TASKS.read_text().split("[[task]]")[1:]
+    wanted = [table for table in tables if f'name = "{only}' in table]
+    text = "".join(f"[[task]]\nnum_iterations = {num_iterations}\n{table}" for table in wanted)
+    if is_light:
+        text = text.replace("num_micro_batches = 12", "num_micro_batches = 4")
+        text = "".join(line for line in text.splitlines(keepends=True) if "dp = 3" not in line)
+    return text.replace("iteration_floor_s = 0.4", f"iteration_floor_s = {floor_s}")
 
 
 def run_demo(tmp: Path, log: Path, *arguments: str, limit_s: float = RUN_LIMIT_S) -> DemoRun:

@@ -3,10 +3,13 @@
 Columns are kept by priority, shown in their given order. A column is as wide as its widest cell
 but never narrower than ``least``: a number that gains a digit does not move the other columns. The
 flexible column, if any, takes the remaining width.
+
+A table of thousands of rows shows forty. ``RowsOnDemand`` makes the cells of those alone; the
+widths of its columns are then given.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, cells_wide, fit, span
@@ -28,7 +31,7 @@ class Column:
     align_right: bool = False
     is_flexible: bool = False
     widest: int | None = None
-    """Width of the widest cell where that is known; None to measure all cells."""
+    """Width of the widest cell where that is known, 0 if none has text; None to measure them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,32 @@ class TableRow:
     cells: Mapping[str, Cell]
 
 
+class RowsOnDemand:
+    """Rows that are made when they are looked at; their keys are known before."""
+
+    def __init__(self, keys: Sequence[str], make: Callable[[int], TableRow]) -> None:
+        self.keys = tuple(keys)
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, index: int) -> TableRow:
+        return self._make(index)
+
+    def __iter__(self) -> Iterator[TableRow]:
+        return map(self._make, range(len(self.keys)))
+
+
+Rows = Sequence[TableRow] | RowsOnDemand
+
+
 @dataclass(frozen=True, slots=True)
 class TextTable:
     """A heading and rows of which only those that are looked at are drawn."""
 
     heading: Line
-    rows: Sequence[TableRow]
+    rows: Rows
     columns: Sequence[Column]
     widths: Mapping[str, int]
     glyphs: Glyphs
@@ -52,7 +75,11 @@ class TextTable:
     @property
     def keys(self) -> tuple[str, ...]:
         """Key of each row."""
-        return tuple(row.key for row in self.rows)
+        return _keys(self.rows)
+
+    def only(self, is_wanted: Callable[[TableRow], bool]) -> "TextTable":
+        """Return the table with some of its rows. All of them are made for that."""
+        return replace(self, rows=[row for row in self.rows if is_wanted(row)])
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -64,9 +91,7 @@ class TextTable:
         return _line(self.rows[index].cells, self.columns, self.widths, self.glyphs)
 
 
-def draw(
-    columns: Sequence[Column], rows: Sequence[TableRow], width: int, glyphs: Glyphs
-) -> TextTable:
+def draw(columns: Sequence[Column], rows: Rows, width: int, glyphs: Glyphs) -> TextTable:
     """Return the table in ``width`` cells. The first column's title is the panel's name."""
     widths = _fit(columns, rows, width)
     shown = [column for column in columns if column.id in widths]
@@ -79,11 +104,15 @@ def draw(
     return TextTable(heading.on(Ground.HEADING), rows, shown, widths, glyphs)
 
 
+def _keys(rows: Rows) -> tuple[str, ...]:
+    return rows.keys if isinstance(rows, RowsOnDemand) else tuple(row.key for row in rows)
+
+
 def _title_tone(column: Column, columns: Sequence[Column]) -> Tone:
     return Tone.TITLE if column is columns[0] else Tone.DIM
 
 
-def _fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> dict[str, int]:
+def _fit(columns: Sequence[Column], rows: Rows, width: int) -> dict[str, int]:
     natural = {column.id: _natural(column, rows) for column in columns}
     left = width - MARGIN
     widths: dict[str, int] = {}
@@ -91,9 +120,7 @@ def _fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> dic
         need = natural[column.id] + GAP
         if column.is_flexible:
             need = max(column.least + GAP, min(need, left))
-        # A column without content is not worth its title.
-        is_empty = column.priority > 0 and rows and not any(column.id in row.cells for row in rows)
-        if is_empty or (need > left and column.priority > 0):
+        if column.priority > 0 and (need > left or _is_empty(column, rows)):
             continue
         widths[column.id] = need - GAP
         left -= need
@@ -103,7 +130,14 @@ def _fit(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> dic
     return widths
 
 
-def _natural(column: Column, rows: Sequence[TableRow]) -> int:
+def _is_empty(column: Column, rows: Rows) -> bool:
+    """Whether no row has a cell in a column: it is not worth its title."""
+    if column.widest is not None:
+        return column.widest == 0
+    return bool(rows) and not any(column.id in row.cells for row in rows)
+
+
+def _natural(column: Column, rows: Rows) -> int:
     widest = column.widest
     if widest is None:
         widest = max((cells_wide(row.cells.get(column.id, ())) for row in rows), default=0)

@@ -5,13 +5,14 @@ If the cells do not fit, the workers are counted per task instead.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import mebibytes, seconds
-from console.viewmodel.drawing.table_layout import Column, TableRow, TextTable, draw
-from console.viewmodel.drawing.text import Cell, Span, Tone, cell, span
+from console.viewmodel.drawing.table_layout import Column, RowsOnDemand, TableRow, TextTable, draw
+from console.viewmodel.drawing.text import Cell, Span, Tone, cell, cells_wide, span
 from console.viewmodel.words import (
     ISOLATED_WORD,
     NODE_WORDS,
@@ -36,28 +37,56 @@ def node_table(state: State, width: int, glyphs: Glyphs) -> TextTable:
     size = _label_size(nodes)
     most = max((len(node.workers) for node in nodes), default=0)
     is_counted = most * (size + 1) > width * 45 // 100
-    widest = None if is_counted else max(0, most * (size + 1) - 1)
     positions = {task.name: index for index, task in enumerate(view.tasks)} if view else {}
-    columns = (
-        Column("name", f"NODES {len(nodes)}", 0, least=8),
-        Column("condition", "condition", 0, least=13),
-        Column("workers", "workers", 1, least=7, most=max(20, width), widest=widest),
-        Column("heartbeat", "heartbeat", 2, least=8, align_right=True),
-        Column("memory", "memory", 4, least=7, align_right=True),
-        Column("agent", "agent", 5, least=7, align_right=True),
-        Column("address", "address", 6, least=9),
-        Column("note", "note", 3, least=8, most=44, is_flexible=True),
-    )
     signs = (glyphs.bad, glyphs.dash, glyphs.ask, glyphs.busy)
-    rows = []
-    for node in nodes:
-        workers = (
-            _counted(node, positions, glyphs)
-            if is_counted
-            else _workers(node, positions, signs, size)
-        )
-        rows.append(_row(state, node, workers, glyphs))
-    return draw(columns, rows, width, glyphs)
+
+    def workers(node: NodeView) -> Cell:
+        if is_counted:
+            return _counted(node, positions, glyphs)
+        return _workers(node, positions, signs, size)
+
+    most_cells = most * (size + 1) - 1
+    if is_counted:
+        most_cells = max((cells_wide(workers(node)) for node in nodes), default=0)
+    rows = RowsOnDemand(
+        [node.node for node in nodes],
+        lambda index: _row(state, nodes[index], workers(nodes[index]), glyphs),
+    )
+    return draw(_columns(nodes, max(1, most_cells), width, glyphs), rows, width, glyphs)
+
+
+def _columns(
+    nodes: Sequence[NodeView], most_cells: int, width: int, glyphs: Glyphs
+) -> tuple[Column, ...]:
+    """Return the columns with their widths, which are known without the rows' cells."""
+    conditions = {node_word(node) for node in nodes}
+    notes = [note for node in nodes if (note := _note(node))]
+    memory = max((node.agent_rss_bytes or 0 for node in nodes), default=0)
+    agent = max((node.agent_pid or 0 for node in nodes), default=0)
+    return (
+        Column(
+            "name", f"NODES {len(nodes)}", 0, least=8, widest=_widest(node.node for node in nodes)
+        ),
+        Column(
+            "condition", "condition", 0, least=13,
+            widest=max((cells_wide(marked(word, glyphs)) for word in conditions), default=0),
+        ),
+        Column("workers", "workers", 1, least=7, most=max(20, width), widest=most_cells),
+        Column("heartbeat", "heartbeat", 2, least=8, align_right=True, widest=8),
+        Column(
+            "memory", "memory", 4, least=7, align_right=True,
+            widest=len(mebibytes(memory)) if memory else 0,
+        ),
+        Column(
+            "agent", "agent", 5, least=7, align_right=True, widest=len(f"{agent}") if agent else 0
+        ),
+        Column("address", "address", 6, least=9, widest=_widest(node.address for node in nodes)),
+        Column("note", "note", 3, least=8, most=44, is_flexible=True, widest=_widest(notes)),
+    )  # fmt: skip
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max((cells_wide(cell(text)) for text in texts if text), default=0)
 
 
 def _label_size(nodes: list[NodeView]) -> int:
@@ -67,11 +96,7 @@ def _label_size(nodes: list[NodeView]) -> int:
 
 
 def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRow:
-    word = node_word(node)
-    is_out = word is ISOLATED_WORD
-    gpus = [f"GPU {each.worker} {each.isolated}" for each in node.workers if each.isolated]
-    note = (node.isolated if is_out else "") or node.note or _order(node)
-    note = note or "; ".join([*gpus, *node.findings])
+    word, note = node_word(node), _note(node)
     cells = {
         "name": cell(node.node, Tone.STRONG),
         "condition": marked(word, glyphs),
@@ -79,7 +104,7 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRo
         "heartbeat": _heartbeat(state, node, glyphs),
     }
     if note:
-        is_calm = word[2] is Tone.GOOD and not node.findings and not gpus
+        is_calm = word[2] is Tone.GOOD and not node.findings and not _isolated_gpus(node)
         tone = Tone.WARN if word[2] is Tone.GOOD else word[2]
         cells["note"] = cell(note, Tone.DIM if is_calm else tone)
     if node.agent_pid is not None:
@@ -89,6 +114,16 @@ def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRo
     if node.address:
         cells["address"] = cell(node.address, Tone.DIM)
     return TableRow(node.node, cells)
+
+
+def _note(node: NodeView) -> str:
+    out = node.isolated if node_word(node) is ISOLATED_WORD else ""
+    found = out or node.note or _order(node)
+    return found or "; ".join([*_isolated_gpus(node), *node.findings])
+
+
+def _isolated_gpus(node: NodeView) -> list[str]:
+    return [f"GPU {each.worker} {each.isolated}" for each in node.workers if each.isolated]
 
 
 def node_word(node: NodeView) -> StateWord:
