@@ -9,7 +9,7 @@ and connection.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from textual.geometry import Size
 from textual.screen import Screen
@@ -27,20 +27,27 @@ from console.screens.log_screen import LogScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.compared_instants import comparison
-from console.viewmodel.console_state import LinkPhase, State
+from console.viewmodel.console_state import LinkPhase, SeenEvidence, State
 from console.viewmodel.details.detail import DetailKind, DetailSubject
-from console.viewmodel.log_book import LogBook, ranks_on, task_of
+from console.viewmodel.log_book import LogBook, instant_of, ranks_on, task_of
 from console.viewmodel.panel_places import is_too_small
 from console.viewmodel.panels.playback_strip import faster, slower
-from console.viewmodel.reducer import ActionBlocked, ConsoleEvent, InstantMarked, ModeSwitched
+from console.viewmodel.reducer import (
+    ActionBlocked,
+    ConsoleEvent,
+    EvidenceSeen,
+    InstantMarked,
+    ModeSwitched,
+)
 from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
 from console.widgets.appearance import Appearance
-from controller.api.views import IncidentState, NodeView, PlanState
+from controller.api.views import EvidenceView, IncidentState, NodeView, PlanState
 from controller.api.wire import (
     ApprovePlan,
     Command,
     DecideLoss,
     MovePlayback,
+    ReadEvidence,
     ReadLogs,
     RejectPlan,
     Reply,
@@ -314,17 +321,36 @@ class OperatorActions(Operator):
         host = self._host
         subject = host.overview.subject
         if subject is not None:
-            host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
+            self._open_detail(subject)
+
+    def _open_detail(self, subject: DetailSubject) -> None:
+        host = self._host
+        host.open(
+            DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS, self._look_closer)
+        )
+
+    async def _look_closer(self, subject: DetailSubject) -> None:
+        """Ask for the evidence of an incident."""
+        question = ReadEvidence(
+            request_id=self._new_request_id(), actor=self._session.actor, incident=subject.name
+        )
+        reply = await self._host.answer_to(question)
+        pieces: Any = (reply.data or {}).get("evidence", [])
+        seen = SeenEvidence(
+            subject.name,
+            tuple(EvidenceView.model_validate(each) for each in pieces),
+            "" if reply.is_ok else reply.message,
+        )
+        self._host.apply(EvidenceSeen(seen))
 
     @override
     def open_incident(self) -> None:
-        host, view = self._host, self._host.state.view
+        view = self._host.state.view
         if view is None or not view.incidents:
             return
         is_over = IncidentState.RESOLVED
         chosen = max(view.incidents, key=lambda each: (each.state is not is_over, each.detected_at))
-        subject = DetailSubject("incident", chosen.id)
-        host.open(DetailScreen(host.appearance, host.state, subject, _DETAIL_KEYS))
+        self._open_detail(DetailSubject("incident", chosen.id))
 
     @override
     def open_logs(self) -> None:
@@ -346,7 +372,8 @@ class OperatorActions(Operator):
 
         title = f"{task} on {node}" if node else task
         ranks_of = partial(ranks_on, task=task, node=node)
-        host.open(LogScreen(host.appearance, host.state, title, ranks_of, read))
+        at = instant_of(host.state, host.subject)
+        host.open(LogScreen(host.appearance, host.state, title, ranks_of, read, at))
 
     @override
     def filter_rows(self) -> None:

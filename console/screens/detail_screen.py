@@ -1,6 +1,6 @@
 """The screen about one task, node, incident or plan. Escape goes back to where it was opened."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +10,7 @@ from typing_extensions import override
 from console.screens.console_screen import SCROLL_KEYS, LineScreen
 from console.viewmodel.console_state import State
 from console.viewmodel.details.detail import DetailSubject, detail_picture, most_top
+from console.viewmodel.details.incident_detail import known_evidence
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.panels.key_bar import KeyHint, with_keys
 from console.widgets.appearance import Appearance
@@ -23,18 +24,48 @@ class DetailKeys:
     is_allowed: Callable[[State, DetailSubject, str], bool]
 
 
+LookCloser = Callable[[DetailSubject], Awaitable[None]]
+"""Asks the controller for what views leave out of a subject."""
+
+
 class DetailScreen(LineScreen):
     """Lines about a subject, which can be scrolled, and follow the state."""
 
     BINDINGS: ClassVar[list[BindingType]] = SCROLL_KEYS
 
     def __init__(
-        self, appearance: Appearance, state: State, subject: DetailSubject, keys: DetailKeys
+        self,
+        appearance: Appearance,
+        state: State,
+        subject: DetailSubject,
+        keys: DetailKeys,
+        look_closer: LookCloser,
     ) -> None:
         super().__init__(appearance, state)
         self.subject = subject
         self._keys = keys
         self._top = 0
+        self._look_closer = look_closer
+        self._looked_at: object = None
+
+    @override
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._ask()
+
+    @override
+    def show(self, state: State) -> None:
+        super().show(state)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Ask for what views leave out of an incident, once and when that has become more."""
+        if self.subject.kind != "incident":
+            return
+        known = known_evidence(self.state, self.subject.name)
+        if known is not None and known != self._looked_at and self.state.is_live:
+            self._looked_at = known
+            self.run_worker(self._look_closer(self.subject), exclusive=True)
 
     @override
     def picture(self, width: int, height: int) -> list[Line]:

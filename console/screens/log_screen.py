@@ -13,7 +13,7 @@ from console.viewmodel.console_state import State
 from console.viewmodel.dialog_frame import TextField
 from console.viewmodel.drawing.text import Line
 from console.viewmodel.log_book import LogBook, LogEntry, by_source
-from console.viewmodel.log_picture import FirstFault, LogWindow, log_rows, moved, wanted
+from console.viewmodel.log_picture import FirstFault, LogWindow, line_near, log_rows, moved, wanted
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
 from console.viewmodel.panels.playback_strip import playback_line
 from console.viewmodel.panels.status_bar import activity_line, status_line
@@ -41,6 +41,7 @@ class LogScreen(LineScreen):
         title: What the logs are about.
         ranks_of: Returns the ranks whose output is wanted.
         read: Asks for it.
+        at: Instant to begin at, seconds since the epoch; None for the newest lines.
     """
 
     allowed_commands: ClassVar[frozenset[str]] = frozenset({"app.quit", "app.help", "app.suspend"})
@@ -57,6 +58,7 @@ class LogScreen(LineScreen):
         title: str,
         ranks_of: Callable[[State], Sequence[int]],
         read: ReadRanks,
+        at: float | None = None,
     ) -> None:
         super().__init__(appearance, state)
         self._title, self._ranks_of, self._read = title, ranks_of, read
@@ -64,6 +66,7 @@ class LogScreen(LineScreen):
         self._filter = TextField()
         self._window = LogWindow()
         self._refused = ""
+        self._at = at
         self._take_events(state)
 
     @override
@@ -100,8 +103,16 @@ class LogScreen(LineScreen):
             ranks = self._ranks_of(self.state)
             for first in range(0, len(ranks), MOST_RANKS):
                 await self._ask(tuple(ranks[first : first + MOST_RANKS]))
+            self._begin_at()
             self.redraw()
             await asyncio.sleep(ASK_EVERY_S)
+
+    def _begin_at(self) -> None:
+        """Go to the instant that was asked for, once the lines have come."""
+        at, self._at = self._at, None
+        if at is not None and self._window.anchor is None:
+            anchor = line_near(self._book.entries, at, max(1, self.app.size.height - 4))
+            self._window = LogWindow(self._filter.text, self._window.is_typing, anchor)
 
     async def _ask(self, ranks: tuple[int, ...]) -> None:
         reply = await self._read(ranks, self._book)

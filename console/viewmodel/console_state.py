@@ -13,6 +13,7 @@ from console.viewmodel.activity import Activity
 from console.viewmodel.trend import Trend
 from controller.api.views import (
     ClusterView,
+    EvidenceView,
     IncidentState,
     LogLine,
     NodeCondition,
@@ -59,6 +60,16 @@ class EventWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenEvidence:
+    """The evidence of an incident, with tracebacks, stacks and lines of logs."""
+
+    incident: str
+    pieces: tuple[EvidenceView, ...] = ()
+    refusal: str = ""
+    """Why there is none; empty if the controller has answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """The console at one instant."""
 
@@ -75,6 +86,8 @@ class State:
     trend: Trend = ()
     absence: LinkAbsence | None = None
     """None while the connection holds."""
+    evidence: SeenEvidence | None = None
+    """Of the incident that was looked at last."""
     compared: ClusterView | None = None
     """The instant of a playback that others are compared with."""
 

@@ -167,6 +167,15 @@ def task_of(state: State, subject: DetailSubject | None) -> tuple[str, str] | No
             return None
 
 
+def instant_of(state: State, subject: DetailSubject | None) -> float | None:
+    """Return when the fault of an incident was, seconds since the epoch; None of anything else."""
+    if state.view is None or subject is None or subject.kind != "incident":
+        return None
+    found = (each.fault_at for each in state.view.incidents if each.id == subject.name)
+    fault_at = next(found, None)
+    return None if fault_at is None else state.view.started_wall_s + fault_at
+
+
 def ranks_on(state: State, task: str, node: str) -> list[int]:
     """Return the ranks of a task in their order; those on one node, unless that is empty."""
     nodes = state.view.nodes if state.view else []

@@ -1,6 +1,6 @@
 """The screen of logs: lines of all sources by time, or the first fault of each rank."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -78,6 +78,12 @@ def moved(
     if end >= len(entries) or not entries:
         return None
     return entries[max(min(page, len(entries)) - 1, end - 1, 0)]
+
+
+def line_near(entries: Sequence[LogEntry], at: float, page: int) -> LogEntry | None:
+    """Return the anchor that puts the first line at an instant or after it in the middle."""
+    first = bisect_left(entries, at, key=lambda entry: entry.at)
+    return moved(entries, None, first + page // 2 - len(entries), page)
 
 
 def log_rows(

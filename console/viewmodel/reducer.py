@@ -15,7 +15,7 @@ from console.viewmodel.activity import (
     answered,
     followed,
 )
-from console.viewmodel.console_state import EventWindow, Link, LinkPhase, State
+from console.viewmodel.console_state import EventWindow, Link, LinkPhase, SeenEvidence, State
 from console.viewmodel.trend import Trend, followed_trend, past_trend
 from controller.api.views import ClusterView, LogLine
 from controller.api.wire import Greeting, LogLines, Reply, Snapshot
@@ -112,6 +112,13 @@ class InstantMarked:
     view: ClusterView | None
 
 
+@dataclass(frozen=True, slots=True)
+class EvidenceSeen:
+    """The controller has answered a question for the evidence of an incident."""
+
+    evidence: SeenEvidence
+
+
 ConsoleEvent = (
     Received
     | LinkChanged
@@ -123,6 +130,7 @@ ConsoleEvent = (
     | ActionUnanswered
     | ActionBlocked
     | InstantMarked
+    | EvidenceSeen
 )
 
 
@@ -138,7 +146,7 @@ def reduce(state: State, event: ConsoleEvent) -> State:
             return replace(state, progress=lines)
         case Ticked(at):
             return _ticked(state, at)
-        case ModeSwitched() | InstantMarked():
+        case ModeSwitched() | InstantMarked() | EvidenceSeen():
             return _switched(state, event)
         case ActionSent() | ActionAnswered() | ActionUnanswered() | ActionBlocked():
             return _acted(state, event)
@@ -146,7 +154,9 @@ def reduce(state: State, event: ConsoleEvent) -> State:
             assert_never(event)
 
 
-def _switched(state: State, event: ModeSwitched | InstantMarked) -> State:
+def _switched(state: State, event: ModeSwitched | InstantMarked | EvidenceSeen) -> State:
+    if isinstance(event, EvidenceSeen):
+        return replace(state, evidence=event.evidence)
     if isinstance(event, InstantMarked):
         return replace(state, compared=event.view)
     return replace(state, armed_until=event.at + ARMED_FOR_S if event.is_armed else None)

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from pydantic import JsonValue
+
 from controller.api.views import (
     ClusterView,
     ControllerView,
     DrillView,
+    EvidenceView,
     ExplanationView,
     IncidentView,
     LayoutView,
@@ -26,6 +29,7 @@ from controller.api.views import (
     UpkeepView,
     WorkerView,
 )
+from controller.api.wire import MOST_EVIDENCE, ReadEvidence, Reply
 from controller.core.heartbeats.heartbeat_watch import ListedRank, Pulse, rank_pulses
 from controller.core.rules.pace import Pace
 from controller.core.rules.placement import runs_of
@@ -326,6 +330,26 @@ def incident_view(incident: Incident) -> IncidentView:
             RehearsedCureView.model_validate(incident.rehearsed) if incident.rehearsed else None
         ),
     )
+
+
+def evidence_reply(question: ReadEvidence, state: ClusterState) -> Reply:
+    """Return the answer to a question for the evidence of an incident."""
+    incident = state.incidents.find(question.incident)
+    if incident is None:
+        text = f"there is no evidence of {question.incident}: only the newest incidents have theirs"
+        return Reply(request_id=question.request_id, is_ok=False, code="unknown", message=text)
+    evidence = [
+        EvidenceView(
+            kind=each.kind, at=each.at, observed_at=each.observed_at, node=each.node,
+            task=each.task, rank=each.global_rank, summary=each.summary, detail=each.detail,
+            log=each.log,
+        ).model_dump(mode="json")
+        for each in incident.evidence[:MOST_EVIDENCE]
+    ]  # fmt: skip
+    data: dict[str, JsonValue] = {
+        "evidence": list(evidence), "num_evidence": len(incident.evidence),
+    }  # fmt: skip
+    return Reply(request_id=question.request_id, is_ok=True, data=data)
 
 
 def plan_view(

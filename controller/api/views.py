@@ -374,6 +374,24 @@ class IncidentView(View):
     """None unless the controller rehearses."""
 
 
+class EvidenceView(View):
+    """One observation behind an incident, with all that was seen."""
+
+    kind: str
+    at: float
+    """When the controller received it, seconds since the start of the run."""
+    observed_at: float
+    """When it happened, by the node's clock on the same scale."""
+    node: str | None = None
+    task: str | None = None
+    rank: int | None = None
+    summary: str
+    detail: str = ""
+    """Traceback, stacks, or lines of the log around it; empty if there is nothing more to see."""
+    log: str = ""
+    """Path of the rank's log on its node; empty if it is not known."""
+
+
 class LogLevel(StrEnum):
     """Weight of a line in the event stream."""
 

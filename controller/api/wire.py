@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue
 from controller.api.views import ClusterView, LogLine, View
 
 API_VERSION: Final = 2
+MOST_EVIDENCE: Final = 32
 
 _Count = Annotated[int, Field(ge=0, le=10**6)]
 HistoryTable = Literal["iterations", "lines", "incidents", "plans", "audit"]
@@ -311,6 +312,18 @@ class ReadHistory(ClientCommand):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 
 
+class ReadEvidence(ClientCommand):
+    """Ask for the evidence of an incident, with tracebacks, stacks and lines of logs.
+
+    The reply's ``evidence`` has an ``EvidenceView`` for each piece, in the order of their arrival,
+    at most ``MOST_EVIDENCE``; ``num_evidence`` is how many there are. Refusals: ``unknown`` (there
+    is no such incident, or its evidence is no longer kept), ``unsupported`` (in a recording).
+    """
+
+    kind: Literal["read_evidence"] = "read_evidence"
+    incident: Annotated[str, Field(max_length=100)]
+
+
 class LogPosition(View):
     """How far a client has read the output of a rank."""
 
@@ -386,6 +399,7 @@ Command = Annotated[
     | OrderNode
     | ReloadFile
     | ReadHistory
+    | ReadEvidence
     | ReadLogs
     | MovePlayback
     | Shutdown,

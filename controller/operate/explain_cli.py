@@ -1,11 +1,12 @@
 """``unicron explain``: all that is known of an incident, a plan, a node or a task."""
 
 import argparse
+import json
 import sys
 from typing import Final, get_args
 
 from controller.api.client import ask
-from controller.api.views import IncidentView, PlanView
+from controller.api.views import EvidenceView, IncidentView, PlanView
 from controller.api.wire import HistoryTable, ReadHistory
 from controller.operate.asking import (
     EXIT_UNKNOWN,
@@ -16,8 +17,8 @@ from controller.operate.asking import (
     guarded,
     who_asks,
 )
-from controller.operate.explaining import lines_about, subject_of
-from controller.operate.showing import newest_view
+from controller.operate.explaining import evidence_lines, lines_about, subject_of
+from controller.operate.showing import evidence_of, newest_view
 from profiles.records import on_one_line
 
 _TABLE_BY_LETTER: Final[dict[str, HistoryTable]] = {"I": "incidents", "P": "plans"}
@@ -29,10 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(
         parser,
         "Incidents and plans that the controller no longer shows are read from the history of the run.",
-        ("unicron explain I-7", "unicron explain P-3", "unicron explain gpt-a", "unicron explain n3"),
+        ("unicron explain I-7", "unicron explain I-7 --evidence | less", "unicron explain P-3", "unicron explain gpt-a", "unicron explain n3"),
     )  # fmt: skip
     name = parser.add_argument("name", metavar="ID", help="an incident, a plan, a task or a node")
     complete_names(name, "incident", "plan", "task", "node")
+    parser.add_argument(
+        "--evidence",
+        action="store_true",
+        help="of an incident: tracebacks, stacks and lines of logs, too",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,10 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
         if subject is None:
             text = f"there is no incident, plan, task or node {name}"
             raise RefusedError(text, EXIT_UNKNOWN)
+        evidence: list[EvidenceView] | None = None
+        if arguments.evidence:
+            if not isinstance(subject, IncidentView):
+                raise RefusedError(f"{name} is no incident: only an incident has evidence")
+            evidence, refusal = evidence_of(arguments.connect, name)
+            if refusal:
+                raise RefusedError(refusal)
         if arguments.json:
-            sys.stdout.write(subject.model_dump_json() + "\n")
+            found = [each.model_dump(mode="json") for each in evidence or ()]
+            more = {} if evidence is None else {"evidence": found}
+            sys.stdout.write(json.dumps({**subject.model_dump(mode="json"), **more}) + "\n")
         else:
-            lines = lines_about(view, subject)
+            lines = [*lines_about(view, subject), *evidence_lines(evidence or ())]
             sys.stdout.writelines(f"{on_one_line(line)}\n" for line in lines)
         return 0
 

@@ -1,8 +1,15 @@
 """Everything about one incident, plan, node or task, as lines for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from controller.api.views import ClusterView, IncidentView, NodeView, PlanView, TaskView
+from controller.api.views import (
+    ClusterView,
+    EvidenceView,
+    IncidentView,
+    NodeView,
+    PlanView,
+    TaskView,
+)
 from controller.operate.status_report import SETTINGS, setting_text
 
 Explainable = IncidentView | PlanView | TaskView | NodeView
@@ -30,6 +37,18 @@ def lines_about(view: ClusterView, subject: Explainable) -> Iterator[str]:
             yield from _task_lines(view, subject)
         case NodeView():
             yield from _node_lines(view, subject)
+
+
+def evidence_lines(evidence: Sequence[EvidenceView]) -> Iterator[str]:
+    """Yield pieces of evidence with all that was seen."""
+    for number, each in enumerate(evidence, start=1):
+        rank = f" of rank {each.rank}" if each.rank is not None else ""
+        yield ""
+        yield f"  evidence {number}, {each.kind}{rank}{f' on {each.node}' if each.node else ''}"
+        yield f"    {each.summary}"
+        if each.log:
+            yield f"    log: {each.log}"
+        yield from (f"    | {line}" for line in each.detail.splitlines())
 
 
 def _incident_lines(view: ClusterView, incident: IncidentView) -> Iterator[str]:

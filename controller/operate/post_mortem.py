@@ -13,13 +13,22 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from controller.api.views import ClusterView, IncidentView, PlanView, TaskView, TransitionView, View
+from controller.api.views import (
+    ClusterView,
+    EvidenceView,
+    IncidentView,
+    PlanView,
+    TaskView,
+    TransitionView,
+    View,
+)
 from profiles.records import on_one_line
 
 BEFORE_S: Final = 30.0
 AFTER_S: Final = 30.0
 """How much of the event stream before the fault and after the cure is in the timeline."""
 _NUM_AROUND: Final = 5
+_TICKS: Final = re.compile("`+")
 _SPECIAL: Final = re.compile(r"([\\`*<|\[\]])")
 
 
@@ -55,6 +64,8 @@ class PostMortem(View):
     as_of: float
     """When this was asked, seconds since the start of the run, as all times here."""
     incident: IncidentView
+    evidence: list[EvidenceView] = Field(default_factory=list)
+    """With tracebacks, stacks and lines of logs; empty if they are no longer kept."""
     plans: list[PlanView] = Field(default_factory=list)
     transition: TransitionView | None = None
     """How its task was brought to train again, if that is its newest transition."""
@@ -76,6 +87,7 @@ def post_mortem(
     plans: Sequence[PlanView],
     lines: Sequence[TimelineEntry],
     iterations: Sequence[ReportedIteration] | None,
+    evidence: Sequence[EvidenceView] = (),
 ) -> PostMortem:
     """Return the report about an incident.
 
@@ -85,6 +97,7 @@ def post_mortem(
         plans: Plans of the run; those that the incident has caused are taken.
         lines: Lines of the event stream; those about it are taken.
         iterations: Iterations of its task; those around it are taken.
+        evidence: Its evidence with all that was seen.
     """
     own = [plan for plan in plans if plan.trigger == incident.id]
     task = next((each for each in view.tasks if each.name == incident.task), None)
@@ -103,6 +116,7 @@ def post_mortem(
         started_wall_s=view.started_wall_s,
         as_of=view.now,
         incident=incident,
+        evidence=list(evidence),
         plans=own,
         transition=_transition_of(task, incident, until) if task else None,
         num_workers=before if before is not None else task.workers if task else None,
@@ -148,7 +162,7 @@ def markdown(report: PostMortem) -> Iterator[str]:
     yield _summary(report)
     yield ""
     yield from _timeline(report)
-    yield from _cause(incident)
+    yield from _cause(report)
     yield from _decision(report)
     yield from _cost(report)
     yield from _training(report)
@@ -185,11 +199,30 @@ def _timeline(report: PostMortem) -> Iterator[str]:
     yield ""
 
 
-def _cause(incident: IncidentView) -> Iterator[str]:
+def _cause(report: PostMortem) -> Iterator[str]:
+    incident = report.incident
     yield "## Cause and evidence"
     yield ""
     yield f"- {_plain(incident.status)}, {incident.severity}, found by {_plain(incident.method) or 'nothing yet'}"
     yield from (f"- {_plain(each)}" for each in incident.evidence)
+    yield ""
+    for each in report.evidence:
+        if each.detail:
+            yield from _detail(each)
+
+
+def _detail(evidence: EvidenceView) -> Iterator[str]:
+    """Yield what was seen as a block of code, which ends at no sign in its text."""
+    rank = f" of rank {evidence.rank}" if evidence.rank is not None else ""
+    node = f" on {_plain(evidence.node)}" if evidence.node else ""
+    log = f", from {_plain(evidence.log)}" if evidence.log else ""
+    yield f"{_plain(evidence.kind)}{rank}{node}{log}:"
+    yield ""
+    runs = _TICKS.findall(evidence.detail)
+    fence = "`" * max(3, 1 + max(map(len, runs), default=0))
+    yield f"{fence}text"
+    yield from (on_one_line(line) for line in evidence.detail.splitlines())
+    yield fence
     yield ""
 
 

@@ -27,7 +27,7 @@ from controller.operate.post_mortem import (
     post_mortem,
     window_of,
 )
-from controller.operate.showing import newest_view
+from controller.operate.showing import evidence_of, newest_view
 
 _MOST_ROWS: Final = 10_000
 
@@ -94,6 +94,7 @@ def _report(socket: Path, name: str) -> PostMortem:
         view, incident, _plans(socket, view, since),
         entries_in(lines) if lines is not None else _shown_lines(socket),
         iterations_in(iterations) if iterations is not None else None,
+        evidence_of(socket, name)[0],
     )  # fmt: skip
 
 

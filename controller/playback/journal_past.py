@@ -16,9 +16,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from controller.api.projection import Frame, incident_view, plan_view, waf_of
+from controller.api.projection import Frame, evidence_reply, incident_view, plan_view, waf_of
 from controller.api.view_keeper import ViewKeeper
 from controller.api.views import ClusterView, LogLevel, MarkView
+from controller.api.wire import ReadEvidence, Reply
 from controller.core.events import ControllerStarted, Event
 from controller.core.instructions import Announce, Instruction
 from controller.core.machine import Machine
@@ -141,11 +142,7 @@ class JournalPast(Past):
 
     @override
     def view_at(self, at: float) -> ClusterView:
-        place = max(0, bisect_right(self._stretches, at, key=lambda each: each.at) - 1)
-        if place != self._position.place or at < self._position.at:
-            self._position = self._begin_of(place)
-        position = self._position
-        position.go_to(at)
+        position = self._position_at(at)
         policy = position.machine.policy
         frame = Frame(
             cluster=self.facts.cluster,
@@ -154,6 +151,17 @@ class JournalPast(Past):
             policy=policy,
         )
         return position.views.view(at, frame)
+
+    @override
+    def evidence(self, question: ReadEvidence, at: float) -> Reply:
+        return evidence_reply(question, self._position_at(at).machine.state)
+
+    def _position_at(self, at: float) -> _Position:
+        place = max(0, bisect_right(self._stretches, at, key=lambda each: each.at) - 1)
+        if place != self._position.place or at < self._position.at:
+            self._position = self._begin_of(place)
+        self._position.go_to(at)
+        return self._position
 
     def _begin_of(self, place: int) -> _Position:
         stretch = self._stretches[place]

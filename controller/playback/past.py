@@ -14,6 +14,7 @@ from controller.api.views import (
     MarkView,
     PlanView,
 )
+from controller.api.wire import ReadEvidence, Reply
 
 
 class PastError(Exception):
@@ -79,6 +80,10 @@ class Past(Protocol):
         Raises:
             PastError: The file has changed or is damaged.
         """
+        ...
+
+    def evidence(self, question: ReadEvidence, at: float) -> Reply:
+        """Return the answer to a question for the evidence that was there at an instant."""
         ...
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView, PlaybackView
-from controller.api.wire import Command, MovePlayback, ReadHistory, Reply, Shutdown
+from controller.api.wire import Command, MovePlayback, ReadEvidence, ReadHistory, Reply, Shutdown
 from controller.clock import Clock
 from controller.playback.moments import instant
 from controller.playback.past import Past, PastError, lines_between, num_lines_until
@@ -81,6 +81,8 @@ class PlaybackServer:
                 self._move(command)
             case ReadHistory():
                 self._read_history(command)
+            case ReadEvidence():
+                self._api.answer(self._past.evidence(command, self._cursor.at))
             case Shutdown():
                 self._answer(command.request_id, "ok", "ending")
                 self.end()

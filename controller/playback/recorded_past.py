@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from controller.api.view_changes import ChangesError, applied
 from controller.api.views import ClusterView, LogLine, MarkView
+from controller.api.wire import ReadEvidence, Reply
 from controller.playback.past import Past, PastError, PastFacts, PastLine, mark_of
 from controller.playback.recording import (
     RecordedEntry,
@@ -93,6 +94,11 @@ class RecordedPast(Past):
         position.at = at
         # The recorded moments are a second apart; the time between them passes all the same.
         return position.view.model_copy(update={"now": max(at, self._wholes[0].at)})
+
+    @override
+    def evidence(self, question: ReadEvidence, at: float) -> Reply:
+        text = "a recording has no tracebacks, stacks or logs: play the journal of the run back"
+        return Reply(request_id=question.request_id, is_ok=False, code="unsupported", message=text)
 
     def _begin_of(self, place: int) -> _Position:
         whole = self._wholes[place]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.api import wire
+from controller.api.projection import evidence_reply
 from controller.api.requests import event_of
 from controller.clock import Clock
 from controller.core.events import TaskSubmitted
@@ -64,6 +65,8 @@ class ApiCommands:
                 )
             case wire.RunDrill() if self._hooks.drills is None:
                 self._answer(command.request_id, "unsupported", "this controller runs no drills")
+            case wire.ReadEvidence():
+                self._reply(evidence_reply(command, self._controller().state))
             case wire.AskWhatIf() | wire.DescribeCluster() | wire.ReadHistory():
                 self._questions.put_nowait(command)
             case wire.SubmitTasks() if self._hooks.read_tasks is None:

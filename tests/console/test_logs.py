@@ -1,5 +1,7 @@
 """The screen of logs: lines by time, questions to the controller, filter, first faults."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,12 +19,12 @@ OUTPUT = {
 }
 
 
-def answer(command: Command) -> Reply | None:
+def answer(command: Command, output: Mapping[int, str] = OUTPUT) -> Reply | None:
     if not isinstance(command, ReadLogs):
         return Reply(request_id=command.request_id, is_ok=True)
     logs: list[Any] = []
     for rank in command.ranks:
-        text = OUTPUT.get(rank, "")
+        text = output.get(rank, "")
         begin = command.after[rank].end if rank in command.after else 0
         logs.append(
             {"rank": rank, "node": "n1", "name": f"f{rank}", "begin": begin, "end": len(text),
@@ -119,3 +121,22 @@ async def test_without_ranks_or_answers_that_is_said() -> None:
         )
         await bench.press("l")
         await bench.until(lambda: "[b]not here[/b]" in bench.screen)
+
+
+async def test_the_logs_of_an_incident_begin_at_its_fault() -> None:
+    fault_at = 37.2
+    incident = cluster_views.killed_rank()
+    view = cluster_views.calm().model_copy(update={"incidents": [incident]})
+    start_s = cluster_views.STARTED_WALL_S
+    stamps = [datetime.fromtimestamp(start_s + second, tz=UTC) for second in range(200)]
+    text = "".join(f"{each:%Y-%m-%dT%H:%M:%S}.000Z second {each:%M:%S}\n" for each in stamps)
+    output = {0: text}
+    async with console(view, size=(120, 24)) as bench:
+        bench.source.answer = lambda command: answer(command, output)
+        await bench.press("i", "l")
+        await bench.until(lambda: "newer" in bench.screen)
+        times = [line.split()[0] for line in bench.screen.splitlines()[2:-2]]
+        fault = datetime.fromtimestamp(start_s + fault_at, tz=UTC)
+        assert times[0] < f"{fault:%H:%M:%S}" < times[-1]
+        await bench.press("end")
+        assert "following" in bench.screen

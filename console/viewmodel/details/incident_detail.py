@@ -1,9 +1,10 @@
 """An incident: its times as bars, its cause, its evidence, its cure and its cost."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from console.viewmodel.console_state import State
+from console.viewmodel.console_state import SeenEvidence, State
 from console.viewmodel.details.labelled import (
     commands,
     events_of,
@@ -14,7 +15,7 @@ from console.viewmodel.details.labelled import (
 )
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import latency
-from console.viewmodel.drawing.text import Line, Span, Tone, span
+from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
 from console.viewmodel.panels.incidents_panel import where
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
 from controller.api.views import IncidentState, IncidentView, TransitionView
@@ -63,8 +64,39 @@ def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[
         lines += labelled(
             f"{plan.id} r{plan.revision}", f"{plan.state.value}{by}: {plan.why}", width, glyphs
         )
+    seen = state.evidence
+    if seen is not None and seen.incident == name:
+        lines += _in_full(seen, width, glyphs)
     sources = [each for each in (name, incident.task, *incident.nodes) if each]
     return [*lines, *events_of(state, sources, width, glyphs)]
+
+
+def known_evidence(state: State, name: str) -> object:
+    """Return what changes when an incident gets evidence; None if there is no such incident."""
+    incidents = state.view.incidents if state.view else []
+    incident = next((each for each in incidents if each.id == name), None)
+    return None if incident is None else (tuple(incident.evidence), incident.state)
+
+
+@lru_cache(maxsize=4)
+def _in_full(seen: SeenEvidence, width: int, glyphs: Glyphs) -> tuple[Line, ...]:
+    """Return tracebacks, stacks and lines of logs, or why there are none.
+
+    They may be thousands of lines, and a screen is drawn four times a second.
+    """
+    pieces = [each for each in seen.pieces if each.detail]
+    if not (pieces or seen.refusal):
+        return ()
+    lines = [Line(), title("TRACEBACKS, STACKS AND LOG LINES")]
+    lines += labelled("", seen.refusal, width, glyphs, Tone.WARN)
+    for each in pieces:
+        rank = f"rank {each.rank} " if each.rank is not None else ""
+        head = f"{each.kind}  {rank}{f'on {each.node}  ' if each.node else ''}{each.log}"
+        lines.append(Line(fit((span(head, Tone.STRONG),), width, glyphs.ellipsis)))
+        for text in each.detail.splitlines():
+            spans = (Span(f"{glyphs.side} ", Tone.DIM), span(text.expandtabs(4)))
+            lines.append(Line(fit(spans, width, glyphs.ellipsis)))
+    return tuple(lines)
 
 
 def _verbs(incident: IncidentView) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 
-from controller.api.views import ClusterView, IncidentView
+from controller.api.views import ClusterView, EvidenceView, IncidentView
 from controller.operate.post_mortem import (
     PostMortem,
     ReportedIteration,
@@ -49,6 +49,17 @@ def test_times_cause_decision_and_cost_are_told() -> None:
     assert plan.trigger == incident.id
     assert f"### {plan.id} revision {plan.revision}: {plan.state}" in text
     assert "the losses are not known here" in text.lower()
+
+
+def test_nothing_in_a_traceback_ends_its_block() -> None:
+    incident = cluster_views.killed_rank()
+    detail = "```\n# not a heading\n````text\n<img src=x>"
+    piece = EvidenceView(kind="exit", at=1.0, observed_at=1.0, summary="x", detail=detail)
+    view = cluster_views.healed()
+    lines = list(markdown(post_mortem(view, incident, [], [], None, [piece])))
+    first = lines.index("`````text")
+    assert lines[first + 1 : first + 6] == [*detail.splitlines(), "`````"]
+    assert lines[first - 2] == "exit:"
 
 
 def test_the_timeline_has_what_is_about_it_in_the_order_of_time() -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from controller.core.events import PlanRejected, PlanRequested, TaskAdded
+from controller.core.rules.evidence import Evidence
 from controller.core.rules.policy import Policy
+from controller.core.state.incident import Cause, Incident
 from controller.core.state.phases import PlanState
+from nodeagent.protocol.ids import NodeId, TaskId
 from tests.fakes.node import until
 from tests.fakes.served_clusters import a_task, command, served, with_a_waiting_plan
 
@@ -126,6 +129,37 @@ async def test_everything_can_be_explained(tmp_path: Path, capsys: Capture) -> N
             assert await command(tmp_path, "explain", name, "--json") == 0
             told = json.loads(capsys.readouterr().out)
             assert name in {told.get("id"), told.get("name"), told.get("node")}
+
+
+async def test_evidence_is_shown_in_full_and_its_text_paints_nothing(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    seen = 'Traceback:\n  File "x.py", line 1\n\x1b[31mValueError: bad\x1b[0m'
+    evidence = [
+        Evidence(
+            "exception", 1.0, 0.9, NodeId("n1"), TaskId("gpt-a"), 3, "ValueError", detail=seen
+        ),
+        *(Evidence("exit", 1.0, 0.9, None, None, n, f"rank {n} exited") for n in range(40)),
+    ]
+    incident = Incident("I-1", TaskId("gpt-a"), {}, 1.0, Cause(1.0), evidence=evidence)
+    async with served(tmp_path) as server:
+        server.state.incidents.keep(incident)
+        server.note("n1", "a new line")
+        await until(lambda: server.view().incidents, "the incident is shown")
+        assert await command(tmp_path, "explain", "I-1", "--evidence") == 0
+        told = capsys.readouterr().out
+        assert "evidence 1, exception of rank 3 on n1" in told
+        assert '    |   File "x.py", line 1' in told
+        assert "\x1b" not in told
+        assert await command(tmp_path, "explain", "I-1", "--evidence", "--json") == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert len(answer["evidence"]) == 32
+        assert answer["evidence"][0]["detail"] == seen
+        assert await command(tmp_path, "explain", "n1", "--evidence") == 1
+        assert "n1 is no incident" in capsys.readouterr().err
+        assert await command(tmp_path, "post-mortem", "I-1") == 0
+        report = capsys.readouterr().out
+        assert '```text\nTraceback:\n  File "x.py", line 1\n\\x1b[31mValueError' in report
 
 
 async def test_a_plan_that_is_no_longer_shown_is_explained_from_the_history(

@@ -13,7 +13,7 @@ from console.viewmodel.console_state import State
 from controller.api.client import ask, connect
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView
-from controller.api.wire import MovePlayback, OrderNode, Shutdown
+from controller.api.wire import MovePlayback, OrderNode, ReadEvidence, Reply, Shutdown
 from controller.clock import SystemClock
 from controller.core.machine import Machine
 from controller.playback.journal_past import JournalPast
@@ -50,6 +50,26 @@ def is_at(at: float, num_lines: int) -> Callable[[State], bool]:
     return lambda state: (
         state.view is not None and state.view.now == at and len(state.log.lines) == num_lines
     )
+
+
+async def test_the_evidence_is_that_of_the_instant(run_dir: Path, tmp_path: Path) -> None:
+    past = JournalPast(run_dir, "c")
+    question = ReadEvidence(request_id="r", actor="a", incident="I-4")
+    async with served(past, tmp_path / "p.sock", past.facts.end) as client:
+        await client.until(lambda state: state.view is not None)
+        answers = []
+        for there in ({"moment": "I-4"}, {"by_s": 1e9}, {"moment": "I-1"}):
+            await client.link.send(move(**there))
+            answers.append(await client.link.send(question))
+    at_first, at_end, before = answers
+    assert num_pieces(at_first) == 1
+    assert num_pieces(at_end) == 2
+    assert (before.is_ok, before.code) == (False, "unknown")
+
+
+def num_pieces(reply: Reply) -> object:
+    assert reply.data is not None
+    return reply.data["num_evidence"]
 
 
 async def test_a_console_follows_the_instant_forth_and_back(run_dir: Path, tmp_path: Path) -> None:
