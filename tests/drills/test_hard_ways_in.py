@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.cluster_runs import controller_of, outcome_of, reach, write_cluster
-from tests.fakes.demo_runs import demo_tasks
+from tests.fakes.demo_runs import PATIENT, demo_tasks
 from tests.fakes.playgrounds import playground, unicron
 
 pytestmark = [
@@ -38,7 +38,8 @@ def test_a_fleet_behind_two_hops_and_hardened_servers_is_checked_bootstrapped_an
         places = [f"127.0.0.1:{port_of(group)}" for group in groups]
         groups[1] = f'proxy_jump = "{places[0]}"\n{groups[1]}'
         groups[2] = f'proxy_jump = "{places[0]},{places[3]}"\n{groups[2]}'
-        path.write_text("[[nodes]]\n".join([head.replace('config = "none"', ""), *groups]))
+        head = head.replace('config = "none"', "") + PATIENT
+        path.write_text("[[nodes]]\n".join([head, *groups]))
         (path.parent / "ssh_config").write_text(
             f"Host *\n  IdentityFile {path.parent / 'id_ed25519'}\n"
             f"  UserKnownHostsFile {path.parent / 'known_hosts'}\n"

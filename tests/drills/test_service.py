@@ -62,12 +62,8 @@ def _trains_no_longer(short_tmp: Path) -> Iterator[None]:
 def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
     nodes: Playground, tmp_path: Path, undisturbed: DemoRun
 ) -> None:
-    path = write_cluster(
-        nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS, floor_s=0.4, is_light=False)
-    )
-    beside = write_cluster(
-        nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a", 0.4, is_light=False)
-    )
+    path = write_cluster(nodes, tmp_path / "a", "a", demo_tasks(NUM_ITERATIONS, floor_s=0.4))
+    beside = write_cluster(nodes, tmp_path / "b", "b", demo_tasks(NUM_ITERATIONS, "gpt-a", 0.4))
     first, second = sorted(random.Random(SEED).sample(range(2, 14), 2))
     with controller_of(beside, "--auto-heal", "--until-done") as other:
         with controller_of(path, "--auto-heal") as command:
