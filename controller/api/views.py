@@ -299,6 +299,14 @@ class TaskView(View):
     iteration: int = 0
     """Newest committed iteration."""
     checkpoint_iteration: int = 0
+    checkpoint_s: float = 0.0
+    """How long the slowest checkpoint took to be complete on disk; 0 before the first."""
+    is_command: bool = False
+    """Whether it is a program with checkpoints of its own, of which nothing is known here."""
+    is_sharded: bool = False
+    """Whether the optimizer state is sharded over the replicas: then no replica has another's."""
+    makes_copies: bool = False
+    """Whether ranks keep copies of each other's state in memory."""
     target_iterations: int | None = None
     loss: float | None = None
     tokens_per_s: float | None = None

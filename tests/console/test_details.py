@@ -4,7 +4,9 @@ import pytest
 
 from console.screens.detail_screen import DetailScreen
 from console.screens.overview import Overview
-from console.viewmodel.details.detail import DetailSubject, subject_of_alert
+from console.viewmodel.console_state import State
+from console.viewmodel.details.detail import DetailSubject, detail_lines, subject_of_alert
+from console.viewmodel.drawing.glyphs import UNICODE
 from controller.api.views import ClusterView, IncidentState, RehearsedCureView, UpkeepView
 from tests.console.bench import Bench, console
 from tests.console.test_overview import assert_fits, check
@@ -174,3 +176,28 @@ async def test_a_plan_that_counts_down_says_when_it_is_applied() -> None:
     async with console(waiting.model_copy(update={"plans": [plan]}), size=(160, 48)) as bench:
         assert "applied in 41 s unless rejected" in bench.screen
         assert "P-2 r1 applied in 41 s" in bench.screen.splitlines()[-3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ("3 other replicas", "memory_interval is 0", "iteration 150, 2 iterations ago")),
+        ({"layout": None}, ("none: there is one replica",)),
+        ({"is_sharded": True, "makes_copies": True}, ("sharded over", "another rank's process")),
+        ({"checkpoint_s": 0.3}, ("complete within 300 ms",)),
+        ({"checkpoint_iteration": 0}, ("training would begin from the seed",)),
+        ({"is_command": True}, ("the program's own checkpoints",)),
+    ],
+)
+def test_a_task_shows_where_the_state_of_a_lost_rank_comes_from(
+    changes: dict[str, object], words: tuple[str, ...]
+) -> None:
+    view = cluster_views.healed()
+    first, *others = view.tasks
+    shown = view.model_copy(update={"tasks": [first.model_copy(update=changes), *others]})
+    text = "\n".join(
+        line.text
+        for line in detail_lines(State(view=shown), DetailSubject("task", "gpt-a"), 120, UNICODE)
+    )
+    for word in words:
+        assert word in text, word

@@ -7,14 +7,13 @@ from typing import Final, Literal
 from console.viewmodel.console_state import State
 from console.viewmodel.details.incident_detail import incident_lines
 from console.viewmodel.details.node_detail import node_lines
+from console.viewmodel.details.plan_detail import plan_detail_lines
 from console.viewmodel.details.task_detail import task_lines
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
-from console.viewmodel.panels.plan_panel import plan_lines
 from console.viewmodel.panels.playback_strip import playback_line
 from console.viewmodel.panels.status_bar import activity_line, status_line
-from console.viewmodel.words import PLAN_WORDS, marked
 
 DetailKind = Literal["task", "node", "incident", "plan"]
 
@@ -91,22 +90,9 @@ def _crumbs(
     return Line((*fit(spans, room, glyphs.ellipsis), tail))
 
 
-def _plan_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line]:
-    plans = state.view.plans if state.view else []
-    plan = next((each for each in plans if each.id == name), None)
-    if plan is None:
-        return [Line((span(f"{name} is no longer among the newest plans", Tone.WARN),))]
-    head = (
-        span(f"{plan.id} r{plan.revision}  ", Tone.STRONG),
-        *marked(PLAN_WORDS[plan.state], glyphs),
-    )
-    by = f"  by {plan.approved_by}" if plan.approved_by else ""
-    return [Line((*head, span(by, Tone.DIM))), Line(), *plan_lines(state, plan, width, glyphs)]
-
-
 _LINES: Final[Mapping[DetailKind, Callable[[State, str, int, Glyphs], list[Line]]]] = {
     "task": task_lines,
     "node": node_lines,
     "incident": incident_lines,
-    "plan": _plan_lines,
+    "plan": plan_detail_lines,
 }

@@ -6,7 +6,7 @@ from console.viewmodel.console_state import State
 from console.viewmodel.details.labelled import commands, events_of, label_line, labelled, title
 from console.viewmodel.drawing.charts import ChartColumn, column_chart
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.viewmodel.drawing.numbers import latency, short, sparkline
+from console.viewmodel.drawing.numbers import latency, plural, short, sparkline
 from console.viewmodel.drawing.text import Cell, Line, Span, Tone, fit, span
 from console.viewmodel.panels.incidents_panel import incident_line
 from console.viewmodel.panels.tasks_panel import layout_words, loss_words
@@ -35,6 +35,7 @@ def task_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line
         *_progress(task, width, glyphs),
         *_iteration_times(task, width, glyphs),
         *_topology(state, task, width, glyphs),
+        *_state_sources(task, width, glyphs),
         Line(),
         title("TRANSITION"),
         *transition_lines(state, name, width, glyphs),
@@ -74,13 +75,43 @@ def _progress(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
     speed = glyphs.dash if task.flops_per_s is None else _flops(task.flops_per_s)
     tokens = "" if task.tokens_per_s is None else f", {short(task.tokens_per_s)} tokens/s"
     curve = sparkline(task.losses, min(_CURVE, max(8, width - 30)), glyphs.spark)
-    behind = task.iteration - task.checkpoint_iteration
     return [
         *labelled("iteration", f"{task.iteration}{target}, {task.num_rerun_iterations} run again", width, glyphs),
         label_line("loss", (span(f"{loss}  "), span(curve, Tone.DIM))),
         *labelled("speed", f"{speed}{tokens}", width, glyphs),
-        *labelled("checkpoint", f"{task.checkpoint_iteration}, {behind} iterations ago", width, glyphs),
     ]  # fmt: skip
+
+
+def _state_sources(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return where the state of a lost rank comes from, nearest first."""
+    heading = Line(
+        (Span("STATE OF A LOST RANK  ", Tone.TITLE), span("the nearest source first", Tone.DIM))
+    )
+    if task.is_command:
+        text = "the program's own checkpoints, of which nothing is known here"
+        return [Line(), heading, *labelled("disk", text, width, glyphs)]
+    num_others = task.layout.dp - 1 if task.layout else 0
+    if task.is_sharded:
+        peer = "none: the optimizer state is sharded over the replicas"
+    elif num_others > 0:
+        peer = f"{plural(num_others, 'other replica')} with the same state: no iteration runs again"
+    else:
+        peer = "none: there is one replica"
+    memory = (
+        "a copy in another rank's process" if task.makes_copies else "none: memory_interval is 0"
+    )
+    disk = "none yet: training would begin from the seed"
+    if task.checkpoint_iteration > 0:
+        behind = task.iteration - task.checkpoint_iteration
+        within = f", complete within {latency(task.checkpoint_s)}" if task.checkpoint_s else ""
+        disk = f"iteration {task.checkpoint_iteration}, {plural(behind, 'iteration')} ago{within}"
+    return [
+        Line(),
+        heading,
+        *labelled("peer", peer, width, glyphs),
+        *labelled("memory", memory, width, glyphs),
+        *labelled("disk", disk, width, glyphs),
+    ]
 
 
 def _iteration_times(task: TaskView, width: int, glyphs: Glyphs) -> list[Line]:
