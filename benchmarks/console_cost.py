@@ -161,7 +161,7 @@ class Terminal:
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _SIZE[1], _SIZE[0], 0, 0))
         self.began_s = time.perf_counter()
-        words = [sys.executable, "-m", "console.cli", "--connect", str(socket)]
+        words = [str(Path(sys.executable).with_name("unicron-console")), "--connect", str(socket)]
         environment = {
             **os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor",
             "XDG_CONFIG_HOME": str(directory),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
+NUM_NEW_OBJECTS: Final = 2_000
+"""New objects after which the collector looks at them: it takes 4 ms, for which a key waits."""
 LEAVE_LIMIT_S: Final = 5.0
 """How long the app may take to leave after a signal, before the process exits without it."""
 
@@ -413,6 +415,7 @@ def _run_app(
     from console.themes.colours import Palette  # noqa: PLC0415
     from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
     from console.widgets.appearance import Appearance  # noqa: PLC0415
+    from controller.collector import collect_seldom  # noqa: PLC0415
 
     is_demo = owns == "demo"
     session = OperatorSession(
@@ -421,6 +424,7 @@ def _run_app(
     settings = configuration.settings
     glyphs = ASCII if settings.ascii else UNICODE
     appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys, settings.attention)
+    collect_seldom(NUM_NEW_OBJECTS)
     app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, appearance=appearance)
 
     last_resorts: list[threading.Timer] = []
