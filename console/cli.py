@@ -222,6 +222,10 @@ def _add_appearance(parser: argparse.ArgumentParser) -> None:
         "--attention", metavar="HOW",
         help="call for attention when something needs you: bell, osc9, osc777 or none (default)",
     )  # fmt: skip
+    parser.add_argument(
+        "--mouse", action=argparse.BooleanOptionalAction, default=None,
+        help="take clicks and the wheel (default); without, the terminal selects text as usual",
+    )  # fmt: skip
 
 
 def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
@@ -230,7 +234,8 @@ def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
         read_configuration,
     )
 
-    given = {name: getattr(arguments, name) for name in ("theme", "ascii", "keymap", "attention")}
+    names = ("theme", "ascii", "keymap", "attention", "mouse")
+    given = {name: getattr(arguments, name) for name in names}
     try:
         return read_configuration(
             {name: value for name, value in given.items() if value is not None}
@@ -447,7 +452,7 @@ def _run_app(
         # Not the loop's own handlers: they would wait for it.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, leave)
-        await app.run_async()
+        await app.run_async(mouse=settings.mouse)
 
     try:
         asyncio.run(run())

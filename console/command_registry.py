@@ -87,6 +87,21 @@ class Operator(Protocol):
     def filter_rows(self) -> None:
         """Type a filter for the focused list."""
 
+    def ask_what_if(self) -> None:
+        """Ask the planner what it would do if something were different."""
+
+    def sort_rows(self, delta: int) -> None:
+        """Sort the focused list by the next column, or the one before."""
+
+    def reverse_rows(self) -> None:
+        """Sort the focused list from the other end."""
+
+    def go_to(self) -> None:
+        """Go to something by its name, or order something for it."""
+
+    def show_activities(self) -> None:
+        """Show what the operator has ordered, and what became of it."""
+
     def show_help(self) -> None:
         """Show all commands."""
 
@@ -180,6 +195,13 @@ def can_drill(state: State) -> Enabled:
 def can_switch_mode(state: State) -> Enabled:
     """Allow armed mode on current data, and view mode always."""
     return True if state.is_armed else why_not_current(state) or True
+
+
+def can_ask_planner(state: State) -> Enabled:
+    """Allow questions about a living cluster."""
+    if state.playback is not None:
+        return "the past has no planner"
+    return why_not_current(state) or True
 
 
 def is_past(state: State) -> Enabled:
@@ -339,8 +361,24 @@ COMMANDS: Final = (
         "l", _MOVE, _NONE, always, lambda operator: operator.open_logs(),
     ),
     OperatorCommand(
+        "plan.what_if", "What the planner would do if the selected node were lost, or anything else", "",
+        "w", _MOVE, _NONE, can_ask_planner, lambda operator: operator.ask_what_if(),
+    ),
+    OperatorCommand(
         "panel.filter", "Filter the list: words that a row has, or has not (!word); esc clears", "filter",
         "slash", _MOVE, _NONE, always, lambda operator: operator.filter_rows(),
+    ),
+    OperatorCommand(
+        "panel.sort", "Sort the list by the next column", "",
+        "greater_than_sign", _MOVE, _NONE, always, lambda operator: operator.sort_rows(1),
+    ),
+    OperatorCommand(
+        "panel.sort_before", "Sort the list by the column before", "",
+        "less_than_sign", _MOVE, _NONE, always, lambda operator: operator.sort_rows(-1),
+    ),
+    OperatorCommand(
+        "panel.reverse", "Sort the list from the other end", "",
+        "r", _MOVE, _NONE, always, lambda operator: operator.reverse_rows(),
     ),
     OperatorCommand(
         "panel.next", "Next panel", "panel",
@@ -375,8 +413,16 @@ COMMANDS: Final = (
         "end,G", _MOVE, _NONE, always, lambda operator: operator.jump(to_end=True),
     ),
     OperatorCommand(
+        "app.go_to", "Go to a node, task, incident or plan by its name, or order something for it", "",
+        "colon", _APP, _NONE, always, lambda operator: operator.go_to(),
+    ),
+    OperatorCommand(
         "app.palette", "Search the commands by name", "",
         "ctrl+p", _APP, _NONE, always, lambda operator: operator.show_palette(),
+    ),
+    OperatorCommand(
+        "app.activities", "Your orders since this console began, and what became of each", "",
+        "a", _APP, _NONE, always, lambda operator: operator.show_activities(),
     ),
     OperatorCommand(
         "app.help", "Help: all keys and signs", "help",
@@ -394,7 +440,19 @@ COMMANDS: Final = (
 
 _OF_PLAYBACK: Final = frozenset(each.id for each in COMMANDS if each.scope == _PAST)
 _ON_DETAILS: Final = (
-    frozenset({"app.mode", "app.help", "app.palette", "app.quit", "app.suspend", "panel.logs"})
+    frozenset(
+        {
+            "app.activities",
+            "app.go_to",
+            "app.mode",
+            "app.help",
+            "app.palette",
+            "app.quit",
+            "app.suspend",
+            "panel.logs",
+            "plan.what_if",
+        }
+    )
     | _OF_PLAYBACK
 )
 _ON_PLANS: Final = frozenset({"plan.approve", "plan.reject", "plan.defer"})

@@ -20,7 +20,9 @@ from profiles.key_mistakes import KeyMistake, key_mistakes
 ENVIRONMENT: Final = {
     "theme": "UNICRON_CONSOLE_THEME", "ascii": "UNICRON_CONSOLE_ASCII",
     "keymap": "UNICRON_CONSOLE_KEYMAP", "attention": "UNICRON_CONSOLE_ATTENTION",
+    "mouse": "UNICRON_CONSOLE_MOUSE",
 }  # fmt: skip
+_SWITCHES: Final = frozenset({"ascii", "mouse"})
 _TRUE: Final = frozenset({"1", "true", "yes"})
 
 
@@ -33,6 +35,7 @@ class ConsoleSettings(BaseModel):
     ascii: bool = False
     keymap: Literal["default", "vim"] = "default"
     attention: Literal["none", "bell", "osc9", "osc777"] = "none"
+    mouse: bool = True
     keys: dict[str, str] = Field(default_factory=dict)
 
 
@@ -91,7 +94,7 @@ def read_configuration(
     }
     for name, variable in ENVIRONMENT.items():
         if text := environment.get(variable, ""):
-            values[name] = text.lower() in _TRUE if name == "ascii" else text
+            values[name] = text.lower() in _TRUE if name in _SWITCHES else text
             origins[name] = variable
     for name, value in options.items():
         values[name], origins[name] = value, f"--{name}"

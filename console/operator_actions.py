@@ -11,23 +11,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from pydantic import ValidationError
 from textual.geometry import Size
 from textual.screen import Screen
 from typing_extensions import override
 
-from console.command_registry import Operator, detail_hints, help_hints, is_allowed_on
+from console.command_registry import (
+    COMMAND_BY_ID,
+    Operator,
+    detail_hints,
+    help_hints,
+    is_allowed_on,
+)
 from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
-from console.dialogs.information import HelpDialog, QuitDialog, TransitionDialog
+from console.dialogs.go_to import GoToDialog
+from console.dialogs.information import ActivityDialog, HelpDialog, QuitDialog, TransitionDialog
 from console.dialogs.order import OrderDialog
 from console.dialogs.playback import ComparisonDialog, MomentDialog
+from console.dialogs.what_if import WhatIfDialog
 from console.screens.detail_screen import DetailKeys, DetailScreen
 from console.screens.log_screen import LogScreen
 from console.screens.overview import Overview
 from console.viewmodel.activity import DrillEffect, Effect, LossEffect, PlanEffect, ProposalEffect
 from console.viewmodel.compared_instants import comparison
-from console.viewmodel.console_state import LinkPhase, SeenEvidence, State
+from console.viewmodel.console_state import LinkPhase, State, seen_evidence
+from console.viewmodel.destinations import Destination
 from console.viewmodel.details.detail import DetailKind, DetailSubject
 from console.viewmodel.log_book import LogBook, instant_of, ranks_on, task_of
 from console.viewmodel.panel_places import is_too_small
@@ -41,9 +51,11 @@ from console.viewmodel.reducer import (
 )
 from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
 from console.widgets.appearance import Appearance
-from controller.api.views import EvidenceView, IncidentState, NodeView, PlanState
+from controller.api.views import IncidentState, NodeView, PlanState
 from controller.api.wire import (
     ApprovePlan,
+    AskWhatIf,
+    ClientCommand,
     Command,
     DecideLoss,
     MovePlayback,
@@ -205,12 +217,17 @@ class OperatorActions(Operator):
 
     @override
     def order(self, verb_id: str) -> None:
-        host, verb = self._host, VERB_BY_ID[verb_id]
-        view, subject = host.state.view, self._subject_of(verb)
-        if view is None:
-            return
+        verb = VERB_BY_ID[verb_id]
+        subject = self._subject_of(verb)
         if verb.subject is not None and subject is None:
             self._blocked(verb, f"select a {verb.subject} first")
+            return
+        self._order(verb, subject)
+
+    def _order(self, verb: Verb, subject: DetailSubject | None) -> None:
+        """Ask whether to carry out a verb on a subject."""
+        host, view = self._host, self._host.state.view
+        if view is None:
             return
         name = subject.name if subject else ""
         if reason := verb.why_not(view, name):
@@ -230,7 +247,10 @@ class OperatorActions(Operator):
             title = f"{verb.button.lower()} {name or text}".strip()
             host.transmit(command, title, effect_of(verb, name, text))
 
-        host.ask(OrderDialog(host.appearance, self._clock, host.state, verb, subject), answered)
+        dialog = OrderDialog(
+            host.appearance, self._clock, host.state, verb, subject, self._ask_planner
+        )
+        host.ask(dialog, answered)
 
     def _subject_of(self, verb: Verb) -> DetailSubject | None:
         """Return what is on the screen, or selected, if a verb can be about it."""
@@ -331,17 +351,18 @@ class OperatorActions(Operator):
 
     async def _look_closer(self, subject: DetailSubject) -> None:
         """Ask for the evidence of an incident."""
-        question = ReadEvidence(
-            request_id=self._new_request_id(), actor=self._session.actor, incident=subject.name
-        )
-        reply = await self._host.answer_to(question)
-        pieces: Any = (reply.data or {}).get("evidence", [])
-        seen = SeenEvidence(
-            subject.name,
-            tuple(EvidenceView.model_validate(each) for each in pieces),
-            "" if reply.is_ok else reply.message,
-        )
-        self._host.apply(EvidenceSeen(seen))
+        reply = await self._answer(ReadEvidence, incident=subject.name)
+        self._host.apply(EvidenceSeen(seen_evidence(subject.name, reply)))
+
+    async def _answer(self, kind: type[ClientCommand], **fields: object) -> Reply:
+        """Ask a question; one that holds what no message can hold is refused here."""
+        head = {"request_id": self._new_request_id(), "actor": self._session.actor}
+        try:
+            question = kind.model_validate({**head, **fields})
+        except ValidationError as error:
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            return Reply(request_id="", is_ok=False, message=f"it can't be asked: {reason}")
+        return await self._host.answer_to(question)  # type: ignore[arg-type] # one of its kinds
 
     @override
     def open_incident(self) -> None:
@@ -364,11 +385,9 @@ class OperatorActions(Operator):
 
         async def read(ranks: tuple[int, ...], book: LogBook) -> Reply:
             after = {rank: book.after[rank] for rank in ranks if rank in book.after}
-            question = ReadLogs(
-                request_id=self._new_request_id(), actor=self._session.actor, task=task,
-                ranks=ranks, after=after, max_bytes=_MOST_BYTES,
-            )  # fmt: skip
-            return await host.answer_to(question)
+            return await self._answer(
+                ReadLogs, task=task, ranks=ranks, after=after, max_bytes=_MOST_BYTES
+            )
 
         title = f"{task} on {node}" if node else task
         ranks_of = partial(ranks_on, task=task, node=node)
@@ -379,6 +398,54 @@ class OperatorActions(Operator):
     def filter_rows(self) -> None:
         if panel := self._host.overview.panel:
             panel.start_filter()
+
+    @override
+    def ask_what_if(self) -> None:
+        host, subject = self._host, self._host.subject
+        verbs = {"node": "lose", "task": "finish"}
+        verb = verbs.get(subject.kind) if subject is not None else None
+        words = f"{verb} {subject.name}" if subject is not None and verb else ""
+        host.open(WhatIfDialog(host.appearance, self._clock, host.state, words, self._ask_planner))
+
+    async def _ask_planner(self, fields: dict[str, Any]) -> Reply:
+        return await self._answer(AskWhatIf, **fields)
+
+    @override
+    def sort_rows(self, delta: int) -> None:
+        panel = self._host.overview.panel
+        self._say_unsorted(is_sorted=panel is not None and panel.sort(delta))
+
+    @override
+    def reverse_rows(self) -> None:
+        panel = self._host.overview.panel
+        self._say_unsorted(is_sorted=panel is not None and panel.reverse_order())
+
+    def _say_unsorted(self, *, is_sorted: bool) -> None:
+        if not is_sorted:
+            text = "this panel has no columns: go to nodes, tasks or incidents"
+            self._host.apply(ActionBlocked(self._clock(), "sort", text))
+
+    @override
+    def go_to(self) -> None:
+        host = self._host
+
+        def answered(chosen: Destination | None) -> None:
+            if chosen is None:
+                return
+            if not chosen.verb_id:
+                self._open_detail(chosen.subject)
+                return
+            verb, enabled = VERB_BY_ID[chosen.verb_id], COMMAND_BY_ID[chosen.verb_id].enabled
+            if (reason := enabled(host.state)) is not True:
+                self._blocked(verb, reason)
+            else:
+                self._order(verb, chosen.subject)
+
+        host.ask(GoToDialog(host.appearance, self._clock, host.state), answered)
+
+    @override
+    def show_activities(self) -> None:
+        self._host.open(ActivityDialog(self._host.appearance, self._clock, self._host.state))
 
     @override
     def show_help(self) -> None:

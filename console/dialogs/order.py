@@ -6,15 +6,18 @@ as it was when it opened.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from textual import events
 from typing_extensions import override
 
 from console.dialogs.frame import Dialog
+from console.dialogs.what_if import AskPlanner
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.details.detail import DetailSubject
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
 from console.viewmodel.drawing.text import Line, Tone, span, wrap
+from console.viewmodel.supposed_changes import SupposedCase, answered, division_lines
 from console.viewmodel.verbs import Verb, subject_state
 from console.widgets.appearance import Appearance
 
@@ -31,6 +34,7 @@ class OrderDialog(Dialog[str]):
         state: State,
         verb: Verb,
         subject: DetailSubject | None,
+        ask: AskPlanner,
     ) -> None:
         super().__init__(appearance, clock, state)
         self._verb, self._subject = verb, subject
@@ -41,6 +45,25 @@ class OrderDialog(Dialog[str]):
         self._is_confirming = verb.text is None
         self._is_yes = False
         self._note = ""
+        self._ask = ask
+        self._scenario: SupposedCase | None = None
+
+    @override
+    def on_mount(self) -> None:
+        super().on_mount()
+        if self._is_confirming:
+            self._ask_planner()
+
+    def _ask_planner(self) -> None:
+        """Ask what the planner does once the order is carried out."""
+        supposes = self._verb.supposes
+        if supposes is not None:
+            self._scenario = SupposedCase("")
+            self.run_worker(self._take_answer(supposes(self._target, self._text.text.strip())))
+
+    async def _take_answer(self, fields: dict[str, Any]) -> None:
+        self._scenario = answered("", await self._ask(fields))
+        self.redraw()
 
     def _seen(self) -> str:
         view = self.state.view
@@ -70,6 +93,7 @@ class OrderDialog(Dialog[str]):
                 for hit in hits
                 for each in self._wrapped(hit)
             ]
+        body += self._division()
         body += self._fields()
         return DialogContent(
             title=f"{verb.title.format(name=self._target)} ({cluster})",
@@ -78,6 +102,18 @@ class OrderDialog(Dialog[str]):
             banner=f"{frozen}: close and review" if frozen else "",
             cursor=len(body) - 1,
         )
+
+    def _division(self) -> list[Line]:
+        """Return how the planner would divide the workers then, or why it does not say so."""
+        scenario, view = self._scenario, self.state.view
+        if scenario is None or view is None:
+            return []
+        lines = [Line(), Line((span("  The planner divides the workers then", Tone.DIM),))]
+        if scenario.answer is None:
+            words = self._wrapped(scenario.refusal or "asked")
+            return [*lines, *(Line((span(f"    {each}", Tone.DIM),)) for each in words)]
+        found = division_lines(view, scenario.answer, self.text_width - 2, self.glyphs)
+        return [*lines, *(Line((span("  "), *line.spans)) for line in found)]
 
     def _wrapped(self, text: str) -> list[str]:
         return wrap(text, self.text_width - 4, 6, self.glyphs.ellipsis)
@@ -133,6 +169,8 @@ class OrderDialog(Dialog[str]):
         asked = self._verb.text
         self._note = asked.mistake(self._text.text.strip()) if asked else ""
         self._is_confirming = not self._note
+        if self._is_confirming:
+            self._ask_planner()
 
     def _confirm_by_name(self, key: str, character: str | None) -> None:
         if key != "enter":

@@ -6,7 +6,9 @@ controller's views.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from console.viewmodel.absence import LinkAbsence
 from console.viewmodel.activity import Activity
@@ -24,6 +26,7 @@ from controller.api.views import (
     TaskPhase,
     TaskView,
 )
+from controller.api.wire import Reply
 
 STALE_AFTER_S: Final = 5.0
 """Older data is not acted upon."""
@@ -69,6 +72,18 @@ class SeenEvidence:
     """Why there is none; empty if the controller has answered."""
 
 
+def seen_evidence(incident: str, reply: Reply) -> SeenEvidence:
+    """Return what the controller's answer to ``ReadEvidence`` holds."""
+    if not reply.is_ok:
+        return SeenEvidence(incident, refusal=reply.message)
+    found: Any = (reply.data or {}).get("evidence", [])
+    try:
+        pieces = tuple(EvidenceView.model_validate(each) for each in found)
+    except (ValidationError, TypeError):
+        return SeenEvidence(incident, refusal="the controller's answer can't be read")
+    return SeenEvidence(incident, pieces)
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """The console at one instant."""
@@ -81,7 +96,8 @@ class State:
     view_at: float = 0.0
     log: EventWindow = field(default_factory=EventWindow)
     armed_until: float | None = None
-    activity: Activity | None = None
+    activities: tuple[Activity, ...] = ()
+    """What the operator has ordered, oldest first."""
     progress: tuple[str, ...] = ()
     trend: Trend = ()
     absence: LinkAbsence | None = None
@@ -90,6 +106,11 @@ class State:
     """Of the incident that was looked at last."""
     compared: ClusterView | None = None
     """The instant of a playback that others are compared with."""
+
+    @property
+    def activity(self) -> Activity | None:
+        """The action whose outcome has changed last; None before the first."""
+        return max(reversed(self.activities), key=lambda each: each.changed_at, default=None)
 
     @property
     def is_armed(self) -> bool:

@@ -4,6 +4,7 @@ It folds events of the connection, the operator and the clock into a ``State``. 
 feed the same function.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -22,6 +23,7 @@ from controller.api.wire import Greeting, LogLines, Reply, Snapshot
 
 MAX_LOG_LINES: Final = 5_000
 MAX_PROGRESS_LINES: Final = 200
+MAX_ACTIVITIES: Final = 100
 ARMED_FOR_S: Final = 600.0
 """Without an action for this long, the console goes back to view mode."""
 
@@ -178,13 +180,14 @@ def _received(state: State, message: FromController) -> State:
 
 def _viewed(state: State, view: ClusterView) -> State:
     is_same_run = state.view is None or state.view.started_wall_s == view.started_wall_s
-    activity = state.activity
+    activities = tuple(followed(each, view, state.now) for each in state.activities)
     absence = state.absence
-    if absence is not None and not (activity and activity.is_open):
+    if absence is not None and not any(each.is_open for each in state.activities):
         message = missed(absence, view, state.now)
-        activity = Activity(
+        again = Activity(
             "", "connected again", ActionPhase.DONE, state.now, state.now, message=message
         )
+        activities = _with(activities, again)
     return replace(
         state,
         view=view,
@@ -192,7 +195,7 @@ def _viewed(state: State, view: ClusterView) -> State:
         absence=None,
         log=state.log if is_same_run else EventWindow(),
         trend=_trend(state.trend if is_same_run else (), view),
-        activity=followed(activity, view, state.now) if activity else None,
+        activities=activities,
     )
 
 
@@ -235,21 +238,35 @@ def _ticked(state: State, at: float) -> State:
 def _acted(
     state: State, event: ActionSent | ActionAnswered | ActionUnanswered | ActionBlocked
 ) -> State:
-    activity = state.activity
+    known = state.activities
     match event:
         case ActionSent(at, request_id, title, effect):
             sent = Activity(request_id, title, ActionPhase.SENT, at, at, effect=effect)
             armed = at + ARMED_FOR_S if state.is_armed else None
-            return replace(state, activity=sent, armed_until=armed)
+            return replace(state, activities=_with(known, sent), armed_until=armed)
         case ActionBlocked(at, title, reason):
             blocked = Activity("", title, ActionPhase.REFUSED, at, at, message=reason)
-            return replace(state, activity=blocked)
+            return replace(state, activities=_with(known, blocked))
         case ActionAnswered(at, reply):
-            if activity is None or activity.request_id != reply.request_id:
-                return state
-            return replace(state, activity=answered(activity, reply, at))
+            return _changed(state, reply.request_id, lambda each: answered(each, reply, at))
         case ActionUnanswered(at, request_id, reason):
-            if activity is None or activity.request_id != request_id:
-                return state
-            unknown = replace(activity, phase=ActionPhase.UNKNOWN, changed_at=at, message=reason)
-            return replace(state, activity=unknown)
+            unknown = ActionPhase.UNKNOWN
+            return _changed(
+                state,
+                request_id,
+                lambda each: replace(each, phase=unknown, changed_at=at, message=reason),
+            )
+
+
+def _with(known: tuple[Activity, ...], new: Activity) -> tuple[Activity, ...]:
+    """Return the activities with one more. Of what was never sent, only the newest is kept."""
+    return (*(each for each in known if each.request_id), new)[-MAX_ACTIVITIES:]
+
+
+def _changed(state: State, request_id: str, change: Callable[[Activity], Activity]) -> State:
+    if not request_id:
+        return state
+    activities = tuple(
+        change(each) if each.request_id == request_id else each for each in state.activities
+    )
+    return replace(state, activities=activities)

@@ -60,6 +60,8 @@ class Verb:
         text: What it takes beside the subject; None if it takes nothing.
         why_not: Returns why it can't be ordered for the subject now, or an empty string.
         hits: Returns what it hits, a sentence each.
+        supposes: Returns, from the name and the text, what the planner is asked about it before the
+            confirmation: fields of ``AskWhatIf``. None if it moves nobody.
         command: Makes the request from its common fields, the view, the name and the text.
         done: Returns what in a view shows that it was done, or an empty string. None if the
             reply says it.
@@ -76,6 +78,7 @@ class Verb:
     done: Callable[[ClusterView, str, str], str] | None
     hits: Callable[[ClusterView, str], list[str]] = lambda _view, _name: []
     text: AskedText | None = None
+    supposes: Callable[[str, str], dict[str, Any]] | None = None
 
 
 def node_of(view: ClusterView, name: str) -> NodeView | None:
@@ -315,6 +318,11 @@ def _submit(head: dict[str, Any], _view: ClusterView, _name: str, text: str) -> 
 
 _REASON: Final = AskedText("why, for the record (may be empty)")
 
+
+def _without_node(name: str, _text: str) -> dict[str, Any]:
+    return {"lost": (name,)}
+
+
 VERBS: Final = (
     Verb(
         "node.cordon", "Cordon {name}?", "Cordon",
@@ -327,12 +335,13 @@ VERBS: Final = (
         "A plan moves its tasks elsewhere: each finishes its iteration first. It is refused if a task would"
         " have to stop for it.",
         "node", True, _not_ordered("drained"), _order("drain"), _ordered("draining", "drained"),
-        _node_hits, _REASON,
+        _node_hits, _REASON, _without_node,
     ),
     Verb(
         "node.isolate", "Isolate {name}?", "Isolate",
         "Its ranks are ended at once, and a plan divides the remaining nodes.",
         "node", True, _not_isolated, _order("isolate"), _isolated, _node_hits, _REASON,
+        _without_node,
     ),
     Verb(
         "node.repair", "Put {name} under repair?", "Repair",
@@ -350,6 +359,7 @@ VERBS: Final = (
         "Its ranks finish the iteration, save a checkpoint and end. Its workers go to other tasks, and it stays"
         " stopped until it is started.",
         "task", True, _is_stoppable, _task_order("stop"), _stopped, _task_hits,
+        supposes=lambda name, _text: {"finished": (name,)},
     ),
     Verb(
         "task.start", "Start {name}?", "Start",
@@ -362,6 +372,7 @@ VERBS: Final = (
         " gets another weight.",
         "task", False, _is_weighable, _weigh, _weighed, _task_hits,
         AskedText("weight", "", _weight_mistake),
+        lambda name, text: {"weights": {name: float(text)}},
     ),
     Verb(
         "plan.defer", "Hold {name}?", "Hold",

@@ -130,6 +130,14 @@ class Panel(Painted, ShowsState, can_focus=True):
         """Go to the first or last row."""
         self.move(1_000_000 if to_end else -1_000_000)
 
+    def sort(self, delta: int) -> bool:  # noqa: ARG002 (for panels with columns)
+        """Sort by the next column, or the one before; return whether there are columns."""
+        return False
+
+    def reverse_order(self) -> bool:
+        """Sort from the other end; return whether there are columns."""
+        return False
+
     def headed(self, heading: Line, note: str = "") -> Line:
         """Return ``heading`` with the focus mark, and the filter and ``note`` at its right end."""
         glyphs = self.appearance.glyphs

@@ -5,14 +5,17 @@ under it. If its row vanishes, it goes to the row that took its place.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from textual import events
+from typing_extensions import override
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.table_layout import TextTable
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone
 from console.viewmodel.filtering import filtered_table
+from console.viewmodel.sorting import Order, next_order, order_words, sorted_table
 from console.widgets.appearance import Appearance
 from console.widgets.painted import Panel
 
@@ -28,6 +31,7 @@ class TablePanel(Panel):
         self._key: str | None = None
         self._position = 0
         self._top = 0
+        self._order: Order | None = None
 
     @property
     def selected(self) -> str | None:
@@ -40,9 +44,9 @@ class TablePanel(Panel):
         rows = self.size.height - 1
         self._settle(table.keys, rows)
         shown = range(self._top, min(len(table.rows), self._top + rows))
-        note = ""
+        note = order_words(table, self._order)
         if len(table.rows) > rows > 0:
-            note = f"{self._top + 1}-{shown.stop} of {len(table.rows)}"
+            note = f"{note}  {self._top + 1}-{shown.stop} of {len(table.rows)}".strip()
         lines = [self.headed(table.heading, note)]
         for index in shown:
             is_selected = self.has_focus and index == self._position and self._key is not None
@@ -50,9 +54,24 @@ class TablePanel(Panel):
         return lines
 
     def _table(self) -> TextTable:
-        """Return the table with the rows that the filter lets through."""
+        """Return the rows that the filter lets through, in the chosen order."""
         table = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs)
-        return filtered_table(table, self.filter.text)
+        return sorted_table(filtered_table(table, self.filter.text), self._order)
+
+    @override
+    def sort(self, delta: int) -> bool:
+        self._order = next_order(self._table(), self._order, delta)
+        self.repaint()
+        return True
+
+    @override
+    def reverse_order(self) -> bool:
+        if self._order is None:
+            self._order = next_order(self._table(), None, 1)
+        if self._order is not None:
+            self._order = replace(self._order, is_descending=not self._order.is_descending)
+        self.repaint()
+        return True
 
     def move(self, delta: int) -> None:
         """Move the cursor; the first move puts it on the first row."""

@@ -114,6 +114,32 @@ class ExplanationView(View):
     """None if no task has ``keeps_running``."""
 
 
+class WhatIfTaskView(View):
+    """What becomes of a task in an answer to ``AskWhatIf``."""
+
+    name: str
+    workers_before: int
+    workers: int
+    moves: bool
+    transition_s: float = 0.0
+    layout_before: str | None = None
+    layout: str | None = None
+
+
+class WhatIfView(View):
+    """The answer to ``AskWhatIf``, as far as operators see it."""
+
+    supposed: str
+    waf_before: float
+    """Weighted FLOP/s of the tasks at their present sizes."""
+    waf_after: float
+    tasks: list[WhatIfTaskView]
+    left_alone: dict[str, str] = Field(default_factory=dict)
+    """Tasks that no plan changes now, and their phases."""
+    why: str = ""
+    steps: list[str] = Field(default_factory=list)
+
+
 class PreparedView(View):
     """Plans that were computed before they are needed."""
 

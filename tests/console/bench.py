@@ -17,7 +17,15 @@ from console.viewmodel.news import Attention
 from console.viewmodel.reducer import LinkChanged, Received
 from console.widgets.appearance import Appearance
 from controller.api.views import ClusterView, LogLine
-from controller.api.wire import Command, LogLines, Reply, Snapshot
+from controller.api.wire import (
+    AskWhatIf,
+    Command,
+    LogLines,
+    ReadEvidence,
+    ReadLogs,
+    Reply,
+    Snapshot,
+)
 
 
 class FakeSource:
@@ -25,6 +33,8 @@ class FakeSource:
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
+        self.asked: list[Command] = []
+        """Questions for evidence and logs, and to the planner."""
         self.answer: Callable[[Command], Reply | None] = lambda command: Reply(
             request_id=command.request_id, is_ok=True
         )
@@ -34,7 +44,8 @@ class FakeSource:
 
     async def send(self, command: Command) -> Reply:
         """Remember ``command`` and answer as scripted; no answer means a time-out."""
-        self.sent.append(command)
+        is_question = isinstance(command, AskWhatIf | ReadEvidence | ReadLogs)
+        (self.asked if is_question else self.sent).append(command)
         if reply := self.answer(command):
             return reply
         raise NoReplyError("no reply within 10 s")

@@ -44,7 +44,7 @@ async def test_a_traceback_is_shown_and_asked_for_once() -> None:
         for text in ("TRACEBACKS", "rank 1 on n1", "/logs/gpt-a.1.log", "ValueError: [b]x[/]"):
             assert text in bench.screen, text
         await bench.wait(5.0)
-        assert len(bench.source.sent) == 1
+        assert len(bench.source.asked) == 1
         [incident] = view.incidents
         more = incident.model_copy(update={"evidence": [*incident.evidence, "another"]})
         bench.source.answer = answering(piece(), piece("thread 1: recv"))
@@ -75,4 +75,4 @@ async def test_another_kind_of_screen_asks_nothing() -> None:
     async with console(killed(), size=(120, 60)) as bench:
         await bench.press("tab", "down", "enter")
         await bench.settle()
-        assert bench.source.sent == []
+        assert bench.source.asked == []

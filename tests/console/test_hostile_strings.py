@@ -3,10 +3,11 @@
 from enum import Enum
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from console.screens.detail_screen import DetailScreen
 from controller.api.views import ClusterView, LogLevel, LogLine
+from controller.api.wire import Reply
 from tests.console.bench import console
 from tests.fakes import cluster_views
 
@@ -57,6 +58,12 @@ async def test_hostile_text_in_every_field_is_shown_and_does_nothing(name: str) 
         for number, level in enumerate(LogLevel, 1)
     ]
     async with console(view, *lines, size=(160, 40), is_armed=True) as bench:
+        bench.source.answer = lambda command: Reply(
+            request_id=command.request_id,
+            is_ok=True,
+            message=told(text),
+            data={"evidence": [seen(text)]},
+        )
         assert is_printable(bench.screen)
         for panel in ("nodes", "tasks", "incidents"):
             bench.app.overview.query_one(f"#{panel}").focus()
@@ -67,11 +74,27 @@ async def test_hostile_text_in_every_field_is_shown_and_does_nothing(name: str) 
                 await bench.press("escape")
         bench.app.overview.query_one("#nodes").focus()
         await bench.press("down")
-        for key in ("A", "C", "I", "t"):
+        for key in ("A", "C", "D", "I", "t", "w", "colon", "a", "i", "l"):
             await bench.press(key, opens_dialog=True)
             assert is_printable(bench.screen)
+            if key == "w":
+                await bench.press("enter")
+                await bench.settle()
+                assert is_printable(bench.screen)
             await bench.press("escape")
+            await bench.settle()
         assert bench.source.sent == []
+
+
+def told(text: str) -> str:
+    """Return a text as a message can hold it: without a surrogate."""
+    return text.encode(errors="replace").decode()
+
+
+def seen(text: str) -> dict[str, JsonValue]:
+    """Return a piece of evidence as the controller sends it."""
+    words = dict.fromkeys(("kind", "node", "summary", "detail", "log"), told(text))
+    return {**words, "at": 1.0, "observed_at": 1.0}
 
 
 def test_the_check_finds_an_escape() -> None:

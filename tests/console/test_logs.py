@@ -40,7 +40,7 @@ async def opened(bench: Bench, *keys: str) -> None:
 
 
 def asked(bench: Bench) -> list[ReadLogs]:
-    return [each for each in bench.source.sent if isinstance(each, ReadLogs)]
+    return [each for each in bench.source.asked if isinstance(each, ReadLogs)]
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (160, 48)])

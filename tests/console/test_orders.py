@@ -68,10 +68,10 @@ async def select(bench: Bench, panel: str) -> None:
 
 
 async def sent(bench: Bench) -> Command:
-    """Return what was sent, once."""
+    """Return what was sent, once, under the first id: questions before it have ids, too."""
     await bench.settle()
     [command] = bench.source.sent
-    return command
+    return command.model_copy(update={"request_id": "r1"})
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,7 @@ async def test_a_task_is_stopped_and_started() -> None:
         bench.source.sent.clear()
         await bench.press("B", opens_dialog=True)
         await bench.press("y", "enter")
-        assert await sent(bench) == OrderTask(
-            request_id="r2", actor="alex", order="start", task=name
-        )
+        assert await sent(bench) == OrderTask(**WHO, order="start", task=name)
         await bench.show(with_task(view, name, phase=TaskPhase.STARTING))
         assert f"done  start {name}: {name} is starting" in bench.last_line
 
@@ -228,7 +226,7 @@ async def test_a_storm_is_ended() -> None:
 
 async def test_a_file_of_tasks_is_submitted(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    async with console(cluster_views.calm(), size=(120, 40), is_armed=True) as bench:
+    async with console(cluster_views.calm(), size=(240, 40), is_armed=True) as bench:
         bench.source.answer = lambda command: Reply(
             request_id=command.request_id, is_ok=True, message="queued gpt-c"
         )
@@ -323,3 +321,53 @@ async def test_every_verb_is_refused_in_view_mode(verb: Verb) -> None:
         await bench.settle()
         assert "view mode, ctrl+t allows actions" in bench.last_line
         assert isinstance(bench.app.screen, Overview)
+
+
+async def test_orders_and_what_became_of_them_are_listed() -> None:
+    view = cluster_views.calm()
+    name = first_node(view).node
+    async with console(view, size=(120, 40), is_armed=True) as bench:
+        await bench.press("a", opens_dialog=True)
+        assert "nothing yet" in bench.screen
+        await bench.press("escape")
+        await select(bench, "nodes")
+        await bench.press("C", opens_dialog=True)
+        await bench.press("enter", "y", "enter")
+        await bench.settle()
+        bench.source.answer = lambda command: Reply(
+            request_id=command.request_id, is_ok=False, code="in_use", message="drain it"
+        )
+        await bench.press("R", opens_dialog=True)
+        await bench.press("enter", "y", "enter")
+        await bench.settle()
+        await bench.press("a", opens_dialog=True)
+        text = bench.screen
+        assert f"repair {name}" in text
+        assert "drain it (in_use)" in text
+        assert text.index(f"repair {name}") < text.index(f"cordon {name}")
+
+
+async def test_a_list_is_sorted_by_the_chosen_column_and_says_so() -> None:
+    view = cluster_views.calm()
+    nodes = [
+        node.model_copy(update={"agent_pid": pid})
+        for node, pid in zip(view.nodes, (30, 4, 200, 1), strict=True)
+    ]
+    async with console(view.model_copy(update={"nodes": nodes}), size=(160, 48)) as bench:
+        await select(bench, "nodes")
+        while "by agent" not in bench.screen:
+            await bench.press("greater_than_sign")
+        assert places(bench) == ["n4", "n2", "n1", "n3"]
+        await bench.press("r")
+        assert "by agent, down" in bench.screen
+        assert places(bench) == ["n3", "n1", "n2", "n4"]
+        bench.app.overview.query_one("#events").focus()
+        await bench.press("r")
+        assert "this panel has no columns" in bench.last_line
+
+
+def places(bench: Bench) -> list[str]:
+    """Return the nodes in the order of their rows."""
+    rows = [line.split() for line in bench.screen.splitlines()]
+    names = {node.node for node in cluster_views.calm().nodes}
+    return [word for row in rows for word in row[:2] if word in names and "healthy" in row]

@@ -30,6 +30,7 @@ from tests.fakes.recorded_worlds import eventful_world
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20.0
+_TAKES_THE_MOUSE = "\x1b[?1000h"
 
 DEMO = """
 import asyncio, signal, sys, time
@@ -235,6 +236,7 @@ def _demo_is_gone(tmp_path: Path) -> bool:
 def test_quitting_ends_the_demo_and_restores_the_terminal(tmp_path: Path) -> None:
     with demo(tmp_path) as it:
         it.read_until(lambda output: "gpt-a" in output)
+        assert _TAKES_THE_MOUSE in it.output
         it.keys("q")
         it.read_until(lambda output: "Quit ends the demo" in output)
         it.press_until("y", lambda output: "▸[ Quit ]" in output)
@@ -294,10 +296,11 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_returns(tmp_path: Path) -> None:
     it = Terminal(["env", "PS1=ready> ", "setsid", "--ctty", "--wait", "bash", "--norc", "-i"])
     try:
         wait_until(socket.exists, limit_s=TIMEOUT_S)
-        it.keys(f"{sys.executable} -m console.cli --connect {socket}\n")
+        it.keys(f"{sys.executable} -m console.cli --connect {socket} --no-mouse\n")
         for _ in range(2):
             it.output = ""
             it.read_until(lambda output: "gpt-a" in output)
+            assert _TAKES_THE_MOUSE not in it.output
             it.output = ""
             it.keys("\x1a")
             it.read_until(lambda output: "\x1b[?1049l" in output and "Stopped" in output)

@@ -77,9 +77,13 @@ class TextTable:
         """Key of each row."""
         return _keys(self.rows)
 
+    def with_rows(self, rows: Sequence[TableRow]) -> "TextTable":
+        """Return the table with other rows in the same columns."""
+        return replace(self, rows=rows)
+
     def only(self, is_wanted: Callable[[TableRow], bool]) -> "TextTable":
         """Return the table with some of its rows. All of them are made for that."""
-        return replace(self, rows=[row for row in self.rows if is_wanted(row)])
+        return self.with_rows([row for row in self.rows if is_wanted(row)])
 
     @property
     def lines(self) -> tuple[Line, ...]:

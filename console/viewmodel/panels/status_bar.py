@@ -10,11 +10,22 @@ from dataclasses import dataclass
 from console.viewmodel.activity import ActionPhase
 from console.viewmodel.console_state import STALE_AFTER_S, LinkPhase, State, is_recovering
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.viewmodel.drawing.numbers import clock, date, plural, seconds, share
-from console.viewmodel.drawing.text import Cell, Ground, Line, Span, Tone, cells_wide, fit, span
+from console.viewmodel.drawing.numbers import clock, date, latency, plural, seconds, share
+from console.viewmodel.drawing.text import (
+    Cell,
+    Ground,
+    Line,
+    Span,
+    Tone,
+    cells_wide,
+    fit,
+    span,
+    wrap,
+)
 from console.viewmodel.words import ACTION_WORDS, marked
 from controller.api.views import ClusterView, NodeCondition, PlanState
 
+_AGE_WIDTH = 13
 DISARM_NOTICE_S = 120.0
 """The countdown is shown when armed mode ends this soon."""
 
@@ -216,6 +227,23 @@ def _clock(state: State) -> Cell:
     wall_s = view.started_wall_s + state.cluster_now
     day = f"{date(wall_s)} " if state.playback else ""
     return (span(f" {day}{clock(wall_s)}Z "),)
+
+
+def activity_lines(state: State, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return what the operator has ordered since the console began, the newest first."""
+    lines: list[Line] = []
+    for activity in reversed(state.activities):
+        since = f"{seconds(state.now - activity.sent_at):>7} ago  "
+        head = (span(since, Tone.DIM), *marked(ACTION_WORDS[activity.phase], glyphs))
+        lines.append(Line((*head, span(f"  {activity.title}", Tone.STRONG))))
+        took = latency(activity.changed_at - activity.sent_at)
+        message = activity.message or "the controller has not answered yet"
+        room = max(8, width - _AGE_WIDTH)
+        lines += [
+            Line((Span(" " * _AGE_WIDTH), span(part)))
+            for part in wrap(f"{message}, after {took}", room, 3, glyphs.ellipsis)
+        ]
+    return lines or [Line((span("nothing yet", Tone.DIM),))]
 
 
 def activity_line(state: State, width: int, glyphs: Glyphs) -> Line:

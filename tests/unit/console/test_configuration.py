@@ -53,7 +53,7 @@ def test_an_option_wins_over_the_environment_and_that_over_the_file(
     assert found.settings.ascii is False
     assert {each.name: each.origin for each in found.origins} == {
         "theme": "--theme", "ascii": "UNICRON_CONSOLE_ASCII", "keymap": f"{path}:3",
-        "attention": "default", "keys": "default",
+        "attention": "default", "mouse": "default", "keys": "default",
     }  # fmt: skip
     assert "ctrl+d" in found.keys["panel.page_down"]
 
@@ -120,7 +120,7 @@ def test_the_settings_are_printed_with_their_origin(
     printed = capsys.readouterr().out.splitlines()
     assert printed == [
         f"# {path}", f'theme = "light"  # {path}:1', "ascii = false  # default",
-        'keymap = "vim"  # --keymap', 'attention = "none"  # default', "keys = {}  # default",
+        'keymap = "vim"  # --keymap', 'attention = "none"  # default', "mouse = true  # default", "keys = {}  # default",
     ]  # fmt: skip
     assert main(["config", "show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["theme"]["value"] == "light"

@@ -396,7 +396,7 @@ def test_a_text_field_keeps_its_end_in_sight() -> None:
 
 def test_an_action_without_reply_says_that_it_waits() -> None:
     sent = Activity("r1", "approve P-2", ActionPhase.SENT, 49.0, 49.0)
-    line = activity_line(state(cluster_views.calm(), activity=sent), 100, UNICODE)
+    line = activity_line(state(cluster_views.calm(), activities=(sent,)), 100, UNICODE)
     assert "approve P-2: waiting for the controller" in line.text
     assert line.text.rstrip().endswith("1.0 s ago")
 

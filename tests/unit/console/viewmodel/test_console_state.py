@@ -8,6 +8,7 @@ from console.viewmodel.activity import ActionPhase, DrillEffect, PlanEffect, Pro
 from console.viewmodel.console_state import Link, LinkPhase, State, is_recovering, why_not_current
 from console.viewmodel.reducer import (
     ARMED_FOR_S,
+    MAX_ACTIVITIES,
     MAX_LOG_LINES,
     ActionAnswered,
     ActionBlocked,
@@ -161,6 +162,31 @@ def test_answers_to_an_older_action_change_nothing() -> None:
     old = Reply(request_id="r1", is_ok=False, code="unknown")
     assert reduce(state, ActionAnswered(12.0, old)) == state
     assert reduce(state, ActionUnanswered(12.0, "r1", "late")) == state
+
+
+def test_orders_are_followed_side_by_side_and_the_one_that_changed_last_is_shown() -> None:
+    state = live(cluster_views.calm())
+    for at, name in ((11.0, "r1"), (12.0, "r2")):
+        state = reduce(state, ActionSent(at, name, f"order {name}"))
+    refused = Reply(request_id="r1", is_ok=False, code="unknown", message="no such node")
+    state = reduce(state, ActionAnswered(13.0, refused))
+    assert [each.phase for each in state.activities] == [ActionPhase.REFUSED, ActionPhase.SENT]
+    assert message(state) == "no such node (unknown)"
+    state = reduce(state, ActionAnswered(14.0, Reply(request_id="r2", is_ok=True)))
+    assert [each.phase for each in state.activities] == [ActionPhase.REFUSED, ActionPhase.DONE]
+    assert phase(state) is ActionPhase.DONE
+
+
+def test_what_was_never_sent_is_not_kept_and_the_others_are_bounded() -> None:
+    state = live(cluster_views.calm())
+    for number in range(MAX_ACTIVITIES + 5):
+        state = reduce(state, ActionBlocked(11.0 + number, "approve", "no plan waits"))
+        assert sum(not each.request_id for each in state.activities) == 1
+        state = reduce(state, ActionSent(11.5 + number, f"r{number}", "x"))
+    assert len(state.activities) == MAX_ACTIVITIES
+    assert state.activities[-1].request_id == f"r{MAX_ACTIVITIES + 4}"
+    late = ActionAnswered(900.0, Reply(request_id="", is_ok=True))
+    assert reduce(state, late) == state
 
 
 def test_a_blocked_action_says_why() -> None:
