@@ -697,6 +697,7 @@ class World:
                 phase=rank.phase,
                 num_micro_batches=len(rank.counted),
                 source="kernel" if is_deaf else "rank",
+                stack="" if is_deaf else f"reduce (rank {rank.global_rank})",
             )
             self.observe(node, RankInspected(**_who(rank), pid=rank.pid, standing=standing))
 

@@ -82,6 +82,17 @@ def _detail(standing: Standing) -> str:
     return f"newest collectives:\n{record_of(standing)}\n{standing.stack}"[:MAX_STACK_CHARS]
 
 
+def _culprit_detail(standing: Standing | None, inspection: Inspection, hang: Hang) -> str:
+    """Return the stacks of a culprit, and those of a rank that waits for it."""
+    own = _detail(standing) if standing else ""
+    waiting = sorted(n for n in inspection.standings if n not in hang.reasons)
+    beside = next((n for n in waiting if inspection.standings[n].stack), None)
+    parts = [own] if own else []
+    if beside is not None:
+        parts.append(f"rank {beside} waits meanwhile:\n{_detail(inspection.standings[beside])}")
+    return "\n\n".join(parts)[:MAX_STACK_CHARS]
+
+
 def hang_evidence(
     turn: Turn, task: TaskState, inspection: Inspection, hang: Hang, what: str
 ) -> Iterable[Evidence]:
@@ -99,7 +110,7 @@ def hang_evidence(
             task=name,
             global_rank=number,
             summary=f"rank {number} hangs: {reason}; {hang.summary}",
-            detail=_detail(standing) if standing else "",
+            detail=_culprit_detail(standing, inspection, hang),
         )
     if not hang.reasons:
         is_known = bool(inspection.standings)

@@ -1,5 +1,6 @@
 """The machine's watch over tasks that stall, get slow, or train nonsense."""
 
+import re
 from typing import Any
 
 import pytest
@@ -199,3 +200,14 @@ def test_fault_during_a_spike_is_an_incident_of_its_own(world: World) -> None:
         "nan_loss": IncidentState.HELD,
         "exited_abnormally": IncidentState.RESOLVED,
     }
+
+
+def test_a_hang_shows_the_stack_of_a_rank_that_waits_beside_the_culprit_s(world: World) -> None:
+    world.hang_rank("gpt-a", 2)
+    world.run(world.now + 20.0)
+    [incident] = world.machine.state.incidents.all
+    [evidence] = [each for each in incident.evidence if each.kind == "hang"]
+    assert evidence.global_rank == 2
+    assert re.fullmatch(r"rank ([013]) waits meanwhile:\nreduce \(rank \1\)", evidence.detail), (
+        evidence.detail
+    )
