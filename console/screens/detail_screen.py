@@ -63,8 +63,9 @@ class DetailScreen(LineScreen):
         if self.subject.kind != "incident":
             return
         known = known_evidence(self.state, self.subject.name)
-        if known is not None and known != self._looked_at and self.state.is_live:
-            self._looked_at = known
+        seen = known, self.state.link.since  # an answer may have got lost with the connection
+        if known is not None and seen != self._looked_at and self.state.is_live:
+            self._looked_at = seen
             self.run_worker(self._look_closer(self.subject), exclusive=True)
 
     @override

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from console.viewmodel.console_state import LinkPhase
 from controller.api.views import ClusterView, EvidenceView
 from controller.api.wire import Command, ReadEvidence, Reply
 from tests.console.bench import Bench, console
@@ -76,3 +77,18 @@ async def test_another_kind_of_screen_asks_nothing() -> None:
         await bench.press("tab", "down", "enter")
         await bench.settle()
         assert bench.source.asked == []
+
+
+async def test_it_is_asked_again_after_the_connection_was_lost() -> None:
+    async with console(killed(), size=(120, 60)) as bench:
+        bench.source.answer = lambda _: None
+        await opened(bench)
+        assert "no reply within 10 s" in bench.screen
+        bench.source.answer = answering(piece())
+        await bench.wait(1.0)
+        await bench.link(LinkPhase.LOST, "refused")
+        await bench.link(LinkPhase.LIVE)
+        await bench.show(killed())
+        await bench.settle()
+        assert "ValueError: [b]x[/]" in bench.screen
+        assert len(bench.source.asked) == 2

@@ -78,6 +78,20 @@ def test_a_pause_is_compared_with_the_transition_of_its_plan(
     assert words in line
 
 
+def test_a_transition_after_a_later_fault_or_plan_is_not_taken_for_that_of_the_plan() -> None:
+    found = state(applied(), restart(DECIDED_AT + 5))
+    assert found.view is not None
+    later = cluster_views.killed_rank().model_copy(
+        update={"task": "gpt-b", "detected_at": DECIDED_AT + 3}
+    )
+    other = applied(id="P-3", decided_at=DECIDED_AT + 3)
+    for changes in ({"incidents": [later]}, {"plans": [*found.view.plans, other]}):
+        view = found.view.model_copy(update=changes)
+        shown = State(now=50.0, link=found.link, view=view, view_at=50.0)
+        assert "no longer known" in text_of(shown)
+    assert "no longer known" not in text_of(found)
+
+
 def test_transitions_of_the_run_stand_beside_the_predictions() -> None:
     text = text_of(state(applied(), restart(DECIDED_AT + 1)))
     assert "newest transitions of this run: gpt-b restart 4.2 s predicted, 5.0 s taken" in text

@@ -20,6 +20,8 @@ from controller.api.views import (
 )
 
 _MOST_NODES: Final = 64
+_MOST_WORKERS: Final = 4096
+"""Of a run of workers on one node; more is no number of a real node."""
 _NAME_WIDTH: Final = 14
 _UNMEASURED: Final = "not measured"
 _NodeMap = Mapping[str, Mapping[int, str]]
@@ -100,7 +102,7 @@ def _node_map(changes: list[TaskChangeView], *, is_after: bool) -> _NodeMap:
             node, _, slots = run.rpartition(":")
             first, _, last = slots.partition("-")
             if first.isdecimal() and (not last or last.isdecimal()):
-                for worker in range(int(first), int(last or first) + 1):
+                for worker in range(int(first), int(last or first) + 1)[:_MOST_WORKERS]:
                     found.setdefault(node, {})[worker] = change.task
     return found
 
@@ -128,7 +130,7 @@ def _pauses(view: ClusterView, plan: PlanView, width: int, glyphs: Glyphs) -> li
     lines = [Line(), title("PAUSES  predicted, and as they were")]
     for change in moving:
         predicted = latency(change.transition_s) if change.transition_s > 0 else _UNMEASURED
-        took, tone = _took(plan, transitions.get(change.task))
+        took, tone = _took(view, plan, change.task, transitions.get(change.task))
         spans = (
             *fit((span(change.task, Tone.STRONG),), _NAME_WIDTH, glyphs.ellipsis),
             span(f"{predicted:>12}  "),
@@ -141,22 +143,28 @@ def _pauses(view: ClusterView, plan: PlanView, width: int, glyphs: Glyphs) -> li
     return [*lines, Line(fit((span(text, Tone.DIM),), width, glyphs.ellipsis))]
 
 
-def _took(plan: PlanView, transition: TransitionView | None) -> tuple[str, Tone]:
+def _took(
+    view: ClusterView, plan: PlanView, task: str, transition: TransitionView | None
+) -> tuple[str, Tone]:
     if plan.state is PlanState.PENDING:
         return "not yet", Tone.DIM
     if plan.state is not PlanState.APPLIED:
         return f"was {plan.state}", Tone.DIM
-    is_its = (
-        transition is not None
-        and transition.decided_at is not None
-        and plan.decided_at is not None
-        and transition.decided_at >= plan.decided_at
-    )
-    if transition is None or not is_its:
+    if transition is None or not _is_of_plan(view, plan, task, transition):
         return "no longer known: the task has had another transition", Tone.DIM
     if not transition.is_done:
         return f"{latency(transition.actual_s)} so far", Tone.BUSY
     return latency(transition.actual_s), Tone.GOOD
+
+
+def _is_of_plan(view: ClusterView, plan: PlanView, task: str, transition: TransitionView) -> bool:
+    """Whether a task's transition follows a plan, and neither a later plan nor a later fault."""
+    since, begun = plan.decided_at, transition.decided_at
+    if since is None or begun is None or begun < since:
+        return False
+    plans = (each.decided_at for each in view.plans if each.state is PlanState.APPLIED)
+    faults = (each.detected_at for each in view.incidents if each.task == task)
+    return not any(at is not None and since < at <= begun for at in (*plans, *faults))
 
 
 def _pair(transition: TransitionView) -> str:
