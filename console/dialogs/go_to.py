@@ -10,7 +10,6 @@ from console.dialogs.frame import Dialog
 from console.viewmodel.console_state import State
 from console.viewmodel.destinations import Destination, found
 from console.viewmodel.dialog_frame import DialogContent, TextField
-from console.viewmodel.drawing.numbers import plural
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, cells_wide, fit, span
 from console.widgets.appearance import Appearance
 
@@ -40,7 +39,7 @@ class GoToDialog(Dialog[Destination]):
             for place, each in enumerate(listed[first : first + _ROWS])
         ]
         rest = len(listed) - first - len(rows)
-        more = f"  {plural(rest, 'entry') if rest == 1 else f'{rest} entries'} more" if rest else ""
+        more = f"  and {rest} more" if rest else ""
         none = "" if listed else "  nothing has that name"
         body = [self._text.line("  :", self.text_width), Line(), *rows]
         body += [Line()] * (_ROWS - len(rows))
@@ -78,10 +77,15 @@ class GoToDialog(Dialog[Destination]):
                 self._text = TextField(listed[at].words)
                 self._chosen = listed[at].words
             case _:
-                self._text, self._chosen = self._text.pressed(key, character), ""
+                self._type(self._text.pressed(key, character))
 
     def on_paste(self, event: events.Paste) -> None:
         """Take a pasted name; it is chosen with Enter."""
         event.stop()
-        self._text, self._chosen = self._text.typed(event.text), ""
+        self._type(self._text.typed(event.text))
         self.redraw()
+
+    def _type(self, text: TextField) -> None:
+        """Take a text, and choose the closest: what comes to the list later is not chosen."""
+        self._text = text
+        self._chosen = next((each.words for each in self._listed), "")

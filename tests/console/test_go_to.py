@@ -89,6 +89,20 @@ async def test_the_choice_stays_while_the_list_changes() -> None:
         assert bench.app.subject == DetailSubject("node", "n3")
 
 
+async def test_what_comes_while_one_types_is_not_chosen() -> None:
+    view = cluster_views.calm()
+    first = cluster_views.killed_rank()
+    async with console(view.model_copy(update={"incidents": [first]}), size=(120, 40)) as bench:
+        await bench.press("colon", opens_dialog=True)
+        await bench.press(*"inc")
+        newer = first.model_copy(update={"id": "INC-9"})
+        await bench.show(view.model_copy(update={"incidents": [first, newer]}))
+        assert "INC-9" in bench.screen
+        await bench.press("enter")
+        await bench.settle()
+        assert bench.app.subject == DetailSubject("incident", "INC-1")
+
+
 async def test_nothing_is_chosen_where_nothing_is_found() -> None:
     async with console(cluster_views.calm(), size=(60, 20)) as bench:
         await bench.press("colon", opens_dialog=True)
