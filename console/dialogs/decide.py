@@ -5,16 +5,22 @@ another plan under the same keys.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from textual import events
 
 from console.dialogs.frame import Dialog, QuestionDialog
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
-from console.viewmodel.drawing.text import Line, Tone, span
+from console.viewmodel.drawing.text import Line, Tone, span, wrap
 from console.viewmodel.panels.plan_panel import change_lines, plan_lines
 from console.widgets.appearance import Appearance
 from controller.api.views import PlanState, PlanView
+
+_AFTER_REJECTION: Final = (
+    "The tasks stay as they are until the cluster changes, or you ask for a plan (P). What else the"
+    " planner could do: w."
+)
 
 
 def why_changed(state: State, plan: PlanView) -> str:
@@ -92,23 +98,23 @@ class RejectDialog(Dialog[str]):
         plan, view, frozen = self._plan, self.state.view, self.why_frozen()
         changes = change_lines(view, plan, self.text_width, self.glyphs) if view else []
         hint = "esc closes" if frozen else "Enter rejects, esc keeps it waiting"
+        text = f"{_AFTER_REJECTION} Why do you reject the plan? (may be empty)"
+        question = [
+            Line((span(f"  {each}"),))
+            for each in wrap(text, self.text_width - 4, 4, self.glyphs.ellipsis)
+        ]
         return DialogContent(
             title=f"Reject plan {plan.id} r{plan.revision}",
             body=[
                 *changes,
                 Line(),
-                Line(
-                    (
-                        span(
-                            "  The tasks stay as they are. Why do you reject the plan? (may be empty)"
-                        ),
-                    )
-                ),
+                *question,
+                Line(),
                 self._reason.line("  reason", self.text_width),
             ],
             foot=[Line((span(f"  {hint}", Tone.DIM),))],
             banner=f"{frozen}: close and review" if frozen else "",
-            cursor=len(changes) + 2,
+            cursor=len(changes) + len(question) + 2,
         )
 
     def pressed(self, key: str, character: str | None) -> None:
