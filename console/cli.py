@@ -6,6 +6,7 @@ Textual is imported last, so that ``--help`` and errors are fast.
 
 import argparse
 import asyncio
+import gc
 import getpass
 import importlib.metadata
 import json
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 EXIT_USAGE: Final = 2
-NUM_NEW_OBJECTS: Final = 2_000
-"""New objects after which the collector looks at them: it takes 4 ms, for which a key waits."""
 LEAVE_LIMIT_S: Final = 5.0
 """How long the app may take to leave after a signal, before the process exits without it."""
 
@@ -420,7 +419,6 @@ def _run_app(
     from console.themes.colours import Palette  # noqa: PLC0415
     from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
     from console.widgets.appearance import Appearance  # noqa: PLC0415
-    from controller.collector import collect_seldom  # noqa: PLC0415
 
     is_demo = owns == "demo"
     session = OperatorSession(
@@ -429,7 +427,9 @@ def _run_app(
     settings = configuration.settings
     glyphs = ASCII if settings.ascii else UNICODE
     appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys, settings.attention)
-    collect_seldom(NUM_NEW_OBJECTS)
+    # A key waits for the collector: 0.1 s if that looks at all of Textual's objects.
+    gc.freeze()
+    gc.set_threshold(2_000, 20, 10)
     app = ConsoleApp(source, session, _clock(), lambda: uuid.uuid4().hex, appearance=appearance)
 
     last_resorts: list[threading.Timer] = []
