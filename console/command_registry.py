@@ -100,7 +100,7 @@ class Operator(Protocol):
         """Go to something by its name, or order something for it."""
 
     def show_activities(self) -> None:
-        """Show what the operator has ordered, and what became of it."""
+        """Show the orders of the operator, each with its outcome."""
 
     def show_help(self) -> None:
         """Show all commands."""

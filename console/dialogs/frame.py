@@ -6,7 +6,7 @@ changes nothing. Escape and ctrl+c always mean "no".
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,6 +16,7 @@ from typing_extensions import override
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import CHROME_WIDTH, DialogContent, draw_dialog, inner_width
 from console.viewmodel.drawing.glyphs import Glyphs
+from console.viewmodel.drawing.text import Line, Tone, span
 from console.widgets.appearance import Appearance
 from console.widgets.painted import Painted
 from console.widgets.shows_state import ShowsState
@@ -112,6 +113,19 @@ class Dialog(ModalScreen[ScreenResultType], ShowsState):
     def on_paste(self, event: events.Paste) -> None:
         """Ignore pasted text: it must never answer a question."""
         event.stop()
+
+
+class ReadingDialog(Dialog[None]):
+    """A dialog that is only read: the arrows scroll it, and any other key closes it."""
+
+    foot: ClassVar[Line] = Line((span("up and down scroll, any other key closes", Tone.DIM),))
+
+    @override
+    def pressed(self, key: str, character: str | None) -> None:
+        if key in ("up", "down", "k", "j"):
+            self.scroll_lines(1 if key in ("down", "j") else -1)
+        else:
+            self.finish(None)
 
 
 class QuestionDialog(Dialog[ScreenResultType]):

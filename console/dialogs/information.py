@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
-from console.dialogs.frame import Dialog, QuestionDialog
+from console.dialogs.frame import QuestionDialog, ReadingDialog
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.dialog_frame import DialogContent, choice_line
 from console.viewmodel.drawing.numbers import plural
-from console.viewmodel.drawing.text import Line, Tone, span
+from console.viewmodel.drawing.text import Line, span
 from console.viewmodel.panels.key_bar import KeyHint, help_lines, legend_lines, with_keys
 from console.viewmodel.panels.status_bar import activity_lines
 from console.viewmodel.panels.transition_steps import transition_lines
 from console.widgets.appearance import Appearance
 
 
-class HelpDialog(Dialog[None]):
+class HelpDialog(ReadingDialog):
     """All commands with their keys, and the meaning of the signs."""
 
     def __init__(
@@ -39,18 +39,11 @@ class HelpDialog(Dialog[None]):
                 Line(),
                 *legend_lines(self.glyphs),
             ],
-            foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+            foot=[self.foot],
         )
 
-    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
-        """Scroll or close."""
-        if key in ("up", "down", "k", "j"):
-            self.scroll_lines(1 if key in ("down", "j") else -1)
-        else:
-            self.finish(None)
 
-
-class TransitionDialog(Dialog[None]):
+class TransitionDialog(ReadingDialog):
     """The transition steps of a task, or of every task, updated while they run."""
 
     def __init__(
@@ -64,36 +57,22 @@ class TransitionDialog(Dialog[None]):
         return DialogContent(
             title=f"Transition of {self._task_name}" if self._task_name else "Transitions",
             body=transition_lines(self.state, self._task_name, self.text_width, self.glyphs),
-            foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+            foot=[self.foot],
             banner=why_not_current(self.state),
         )
 
-    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
-        """Scroll or close."""
-        if key in ("up", "down", "k", "j"):
-            self.scroll_lines(1 if key in ("down", "j") else -1)
-        else:
-            self.finish(None)
 
-
-class ActivityDialog(Dialog[None]):
-    """What the operator has ordered, and what became of it."""
+class ActivityDialog(ReadingDialog):
+    """The orders of the operator, each with its outcome."""
 
     def content(self) -> DialogContent:
         """Return the orders as they are now."""
         return DialogContent(
             title="Your orders since this console began",
             body=activity_lines(self.state, self.text_width, self.glyphs),
-            foot=[Line((span("up and down scroll, any other key closes", Tone.DIM),))],
+            foot=[self.foot],
             banner=why_not_current(self.state),
         )
-
-    def pressed(self, key: str, character: str | None) -> None:  # noqa: ARG002 (the base's signature)
-        """Scroll or close."""
-        if key in ("up", "down", "k", "j"):
-            self.scroll_lines(1 if key in ("down", "j") else -1)
-        else:
-            self.finish(None)
 
 
 class QuitDialog(QuestionDialog[bool]):

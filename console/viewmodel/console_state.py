@@ -6,7 +6,7 @@ controller's views.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from console.viewmodel.activity import Activity
 from console.viewmodel.trend import Trend
 from controller.api.views import (
     ClusterView,
+    EvidenceAnswer,
     EvidenceView,
     IncidentState,
     LogLine,
@@ -68,6 +69,8 @@ class SeenEvidence:
 
     incident: str
     pieces: tuple[EvidenceView, ...] = ()
+    num_left_out: int = 0
+    """How many later pieces were not sent."""
     refusal: str = ""
     """Why there is none; empty if the controller has answered."""
 
@@ -76,12 +79,11 @@ def seen_evidence(incident: str, reply: Reply) -> SeenEvidence:
     """Return what the controller's answer to ``ReadEvidence`` holds."""
     if not reply.is_ok:
         return SeenEvidence(incident, refusal=reply.message)
-    found: Any = (reply.data or {}).get("evidence", [])
     try:
-        pieces = tuple(EvidenceView.model_validate(each) for each in found)
-    except (ValidationError, TypeError):
+        answer = EvidenceAnswer.model_validate(reply.data or {})
+    except ValidationError:
         return SeenEvidence(incident, refusal="the controller's answer can't be read")
-    return SeenEvidence(incident, pieces)
+    return SeenEvidence(incident, tuple(answer.evidence), answer.num_left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from pydantic import JsonValue
-
 from controller.api.views import (
     ClusterView,
     ControllerView,
     DrillView,
+    EvidenceAnswer,
     EvidenceView,
     ExplanationView,
     IncidentView,
@@ -347,12 +346,11 @@ def evidence_reply(question: ReadEvidence, state: ClusterState) -> Reply:
             kind=each.kind, at=each.at, observed_at=each.observed_at, node=each.node,
             task=each.task, rank=each.global_rank, summary=each.summary, detail=each.detail,
             log=each.log,
-        ).model_dump(mode="json")
+        )
         for each in incident.evidence[:MOST_EVIDENCE]
     ]  # fmt: skip
-    data: dict[str, JsonValue] = {
-        "evidence": list(evidence), "num_evidence": len(incident.evidence),
-    }  # fmt: skip
+    answer = EvidenceAnswer(evidence=evidence, num_evidence=len(incident.evidence))
+    data = answer.model_dump(mode="json")
     return Reply(request_id=question.request_id, is_ok=True, data=data)
 
 

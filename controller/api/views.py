@@ -129,10 +129,8 @@ class WhatIfTaskView(View):
 class WhatIfView(View):
     """The answer to ``AskWhatIf``, as far as operators see it."""
 
-    supposed: str
-    waf_before: float
-    """Weighted FLOP/s of the tasks at their present sizes."""
     waf_after: float
+    """Weighted FLOP/s of the tasks at the sizes that the planner gives them."""
     tasks: list[WhatIfTaskView]
     left_alone: dict[str, str] = Field(default_factory=dict)
     """Tasks that no plan changes now, and their phases."""
@@ -424,6 +422,20 @@ class EvidenceView(View):
     """Traceback, stacks, or lines of the log around it; empty if there is nothing more to see."""
     log: str = ""
     """Path of the rank's log on its node; empty if it is not known."""
+
+
+class EvidenceAnswer(View):
+    """The answer to ``ReadEvidence``."""
+
+    evidence: list[EvidenceView] = Field(default_factory=list)
+    """In the order of arrival; at most ``MOST_EVIDENCE`` of ``wire``."""
+    num_evidence: int = 0
+    """How many pieces there are."""
+
+    @property
+    def num_left_out(self) -> int:
+        """How many pieces the answer does not hold."""
+        return max(0, self.num_evidence - len(self.evidence))
 
 
 class LogLevel(StrEnum):

@@ -315,9 +315,8 @@ class ReadHistory(ClientCommand):
 class ReadEvidence(ClientCommand):
     """Ask for the evidence of an incident, with tracebacks, stacks and lines of logs.
 
-    The reply's ``evidence`` has an ``EvidenceView`` for each piece, in the order of their arrival,
-    at most ``MOST_EVIDENCE``; ``num_evidence`` is how many there are. Refusals: ``unknown`` (there
-    is no such incident, or its evidence is no longer kept), ``unsupported`` (in a recording).
+    The reply's data are an ``EvidenceAnswer``. Refusals: ``unknown`` (there is no such incident, or
+    its evidence is no longer kept), ``unsupported`` (in a recording).
     """
 
     kind: Literal["read_evidence"] = "read_evidence"

@@ -6,7 +6,7 @@ import sys
 from typing import Final, get_args
 
 from controller.api.client import ask
-from controller.api.views import EvidenceView, IncidentView, PlanView
+from controller.api.views import IncidentView, PlanView
 from controller.api.wire import HistoryTable, ReadHistory
 from controller.operate.asking import (
     EXIT_UNKNOWN,
@@ -51,19 +51,16 @@ def run(arguments: argparse.Namespace) -> int:
         if subject is None:
             text = f"there is no incident, plan, task or node {name}"
             raise RefusedError(text, EXIT_UNKNOWN)
-        evidence: list[EvidenceView] | None = None
+        answer = None
         if arguments.evidence:
             if not isinstance(subject, IncidentView):
                 raise RefusedError(f"{name} is no incident: only an incident has evidence")
-            evidence, refusal = evidence_of(arguments.connect, name)
-            if refusal:
-                raise RefusedError(refusal)
+            answer = evidence_of(arguments.connect, name)
         if arguments.json:
-            found = [each.model_dump(mode="json") for each in evidence or ()]
-            more = {} if evidence is None else {"evidence": found}
+            more = {} if answer is None else answer.model_dump(mode="json")
             sys.stdout.write(json.dumps({**subject.model_dump(mode="json"), **more}) + "\n")
         else:
-            lines = [*lines_about(view, subject), *evidence_lines(evidence or ())]
+            lines = [*lines_about(view, subject), *(evidence_lines(answer) if answer else ())]
             sys.stdout.writelines(f"{on_one_line(line)}\n" for line in lines)
         return 0
 

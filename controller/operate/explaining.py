@@ -1,10 +1,10 @@
 """Everything about one incident, plan, node or task, as lines for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from controller.api.views import (
     ClusterView,
-    EvidenceView,
+    EvidenceAnswer,
     IncidentView,
     NodeView,
     PlanView,
@@ -39,9 +39,9 @@ def lines_about(view: ClusterView, subject: Explainable) -> Iterator[str]:
             yield from _node_lines(view, subject)
 
 
-def evidence_lines(evidence: Sequence[EvidenceView]) -> Iterator[str]:
+def evidence_lines(answer: EvidenceAnswer) -> Iterator[str]:
     """Yield pieces of evidence with all that was seen."""
-    for number, each in enumerate(evidence, start=1):
+    for number, each in enumerate(answer.evidence, start=1):
         rank = f" of rank {each.rank}" if each.rank is not None else ""
         yield ""
         yield f"  evidence {number}, {each.kind}{rank}{f' on {each.node}' if each.node else ''}"
@@ -49,6 +49,9 @@ def evidence_lines(evidence: Sequence[EvidenceView]) -> Iterator[str]:
         if each.log:
             yield f"    log: {each.log}"
         yield from (f"    | {line}" for line in each.detail.splitlines())
+    if answer.num_left_out:
+        yield ""
+        yield f"  {answer.num_left_out} later pieces of evidence are left out"
 
 
 def _incident_lines(view: ClusterView, incident: IncidentView) -> Iterator[str]:

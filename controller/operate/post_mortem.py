@@ -15,6 +15,7 @@ from pydantic import Field
 
 from controller.api.views import (
     ClusterView,
+    EvidenceAnswer,
     EvidenceView,
     IncidentView,
     PlanView,
@@ -64,8 +65,8 @@ class PostMortem(View):
     as_of: float
     """When this was asked, seconds since the start of the run, as all times here."""
     incident: IncidentView
-    evidence: list[EvidenceView] = Field(default_factory=list)
-    """With tracebacks, stacks and lines of logs; empty if they are no longer kept."""
+    evidence: EvidenceAnswer | None = None
+    """With tracebacks, stacks and lines of logs; None if they are no longer kept."""
     plans: list[PlanView] = Field(default_factory=list)
     transition: TransitionView | None = None
     """How its task was brought to train again, if that is its newest transition."""
@@ -87,7 +88,7 @@ def post_mortem(
     plans: Sequence[PlanView],
     lines: Sequence[TimelineEntry],
     iterations: Sequence[ReportedIteration] | None,
-    evidence: Sequence[EvidenceView] = (),
+    evidence: EvidenceAnswer | None = None,
 ) -> PostMortem:
     """Return the report about an incident.
 
@@ -97,7 +98,7 @@ def post_mortem(
         plans: Plans of the run; those that the incident has caused are taken.
         lines: Lines of the event stream; those about it are taken.
         iterations: Iterations of its task; those around it are taken.
-        evidence: Its evidence with all that was seen.
+        evidence: Its evidence with all that was seen; None if nobody has that.
     """
     own = [plan for plan in plans if plan.trigger == incident.id]
     task = next((each for each in view.tasks if each.name == incident.task), None)
@@ -116,7 +117,7 @@ def post_mortem(
         started_wall_s=view.started_wall_s,
         as_of=view.now,
         incident=incident,
-        evidence=list(evidence),
+        evidence=evidence,
         plans=own,
         transition=_transition_of(task, incident, until) if task else None,
         num_workers=before if before is not None else task.workers if task else None,
@@ -137,8 +138,8 @@ def _around(
 ) -> list[ReportedIteration]:
     """Return the iterations of the report, in their order.
 
-    They are the newest before the fault, the first new ones after it, and those that were run
-    again, with their first time.
+    Three kinds: the newest before the fault, the first new ones after it, and those that were run
+    again. The last ones are there twice, for comparison.
     """
     there = [each for each in iterations if since <= each.at <= until]
     before = [each for each in there if each.at < incident.fault_at]
@@ -206,9 +207,16 @@ def _cause(report: PostMortem) -> Iterator[str]:
     yield f"- {_plain(incident.status)}, {incident.severity}, found by {_plain(incident.method) or 'nothing yet'}"
     yield from (f"- {_plain(each)}" for each in incident.evidence)
     yield ""
-    for each in report.evidence:
+    if report.evidence is None:
+        yield "Tracebacks, stacks and lines of logs are not known here: the newest incidents of a run have theirs."
+        yield ""
+        return
+    for each in report.evidence.evidence:
         if each.detail:
             yield from _detail(each)
+    if report.evidence.num_left_out:
+        yield f"{report.evidence.num_left_out} later pieces of evidence are left out."
+        yield ""
 
 
 def _detail(evidence: EvidenceView) -> Iterator[str]:

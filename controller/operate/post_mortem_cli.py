@@ -3,11 +3,12 @@
 import argparse
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from controller.api.client import ask, connect
-from controller.api.views import ClusterView, IncidentView, PlanView
+from controller.api.views import ClusterView, EvidenceAnswer, IncidentView, PlanView
 from controller.api.wire import HistoryTable, ReadHistory
 from controller.arguments import file_path
 from controller.operate.asking import (
@@ -94,8 +95,14 @@ def _report(socket: Path, name: str) -> PostMortem:
         view, incident, _plans(socket, view, since),
         entries_in(lines) if lines is not None else _shown_lines(socket),
         iterations_in(iterations) if iterations is not None else None,
-        evidence_of(socket, name)[0],
+        _evidence(socket, name),
     )  # fmt: skip
+
+
+def _evidence(socket: Path, name: str) -> EvidenceAnswer | None:
+    with suppress(RefusedError):
+        return evidence_of(socket, name)
+    return None
 
 
 def _earlier_s(view: ClusterView, incident: IncidentView) -> float:

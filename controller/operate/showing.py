@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.api.client import NoControllerError, ask, connect
-from controller.api.views import ClusterView, EvidenceView
+from controller.api.views import ClusterView, EvidenceAnswer
 from controller.api.wire import ReadEvidence
-from controller.operate.asking import explained, guarded, who_asks
+from controller.operate.asking import RefusedError, explained, guarded, who_asks
 from controller.operate.status_report import StatusTable
 from controller.printing import plain_console, print_table
 
@@ -57,14 +57,17 @@ def show(arguments: argparse.Namespace, shown: Shown) -> int:
     return guarded(arguments, work)
 
 
-def evidence_of(socket: Path, incident: str) -> tuple[list[EvidenceView], str]:
-    """Return the evidence of an incident with all that was seen, and why there is none."""
+def evidence_of(socket: Path, incident: str) -> EvidenceAnswer:
+    """Return the evidence of an incident with all that was seen.
+
+    Raises:
+        RefusedError: The controller no longer has it, or never had.
+    """
     request_id, actor = who_asks()
     reply = ask(socket, ReadEvidence(request_id=request_id, actor=actor, incident=incident))
     if not reply.is_ok:
-        return [], explained(reply)
-    found: Any = (reply.data or {}).get("evidence", [])
-    return [EvidenceView.model_validate(each) for each in found], ""
+        raise RefusedError(explained(reply))
+    return EvidenceAnswer.model_validate(reply.data)
 
 
 def newest_view(socket: Path) -> ClusterView:

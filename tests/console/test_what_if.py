@@ -13,7 +13,7 @@ from tests.console.bench import Bench, console
 from tests.fakes import cluster_views
 
 ANSWER: dict[str, Any] = {
-    "supposed": "n3 lost", "waf_before": 3.0e9, "waf_after": 2.5e9, "why": "6 workers are left",
+    "supposed": "n3 lost", "waf_after": 2.5e9, "why": "6 workers are left",
     "tasks": [
         {"name": "gpt-a", "workers_before": 4, "workers": 4, "moves": False, "transition_s": 0.0,
          "layout_before": "tp1 pp1 dp4", "layout": "tp1 pp1 dp4"},

@@ -14,7 +14,7 @@ from console.viewmodel.details.labelled import (
     title,
 )
 from console.viewmodel.drawing.glyphs import Glyphs
-from console.viewmodel.drawing.numbers import latency
+from console.viewmodel.drawing.numbers import latency, plural
 from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
 from console.viewmodel.panels.incidents_panel import where
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
@@ -96,6 +96,9 @@ def _in_full(seen: SeenEvidence, width: int, glyphs: Glyphs) -> tuple[Line, ...]
         for text in each.detail.splitlines():
             spans = (Span(f"{glyphs.side} ", Tone.DIM), span(text.expandtabs(4)))
             lines.append(Line(fit(spans, width, glyphs.ellipsis)))
+    if seen.num_left_out:
+        text = f"{plural(seen.num_left_out, 'later piece')} of evidence left out"
+        lines.append(Line((span(text, Tone.DIM),)))
     return tuple(lines)
 
 

@@ -1,4 +1,7 @@
-"""A plan: what it changes where, its pauses as predicted and as they were, and its cost terms."""
+"""A plan: the nodes that it changes, its pauses, and its cost terms.
+
+A pause stands there as predicted, and as it was.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -88,9 +91,8 @@ def _placement_map(view: ClusterView, plan: PlanView, width: int, glyphs: Glyphs
         lines.append(Line(fit(spans, width, glyphs.ellipsis)))
     if len(changed) > _MOST_NODES:
         lines.append(Line((span(f"and {len(changed) - _MOST_NODES} nodes more", Tone.DIM),)))
-    stays = len(names) - len(changed)
-    if stays:
-        text = f"{plural(stays, 'other node')} {'stays' if stays == 1 else 'stay'} as {'it is' if stays == 1 else 'they are'}"
+    if num_others := len(names) - len(changed):
+        text = f"{plural(num_others, 'other node')} without a change"
         lines.append(Line((span(text, Tone.DIM),)))
     return lines
 

@@ -2,7 +2,7 @@
 
 import re
 
-from controller.api.views import ClusterView, EvidenceView, IncidentView
+from controller.api.views import ClusterView, EvidenceAnswer, EvidenceView, IncidentView
 from controller.operate.post_mortem import (
     PostMortem,
     ReportedIteration,
@@ -49,6 +49,7 @@ def test_times_cause_decision_and_cost_are_told() -> None:
     assert plan.trigger == incident.id
     assert f"### {plan.id} revision {plan.revision}: {plan.state}" in text
     assert "the losses are not known here" in text.lower()
+    assert "stacks and lines of logs are not known here" in text
 
 
 def test_nothing_in_a_traceback_ends_its_block() -> None:
@@ -56,7 +57,9 @@ def test_nothing_in_a_traceback_ends_its_block() -> None:
     detail = "```\n# not a heading\n````text\n<img src=x>"
     piece = EvidenceView(kind="exit", at=1.0, observed_at=1.0, summary="x", detail=detail)
     view = cluster_views.healed()
-    lines = list(markdown(post_mortem(view, incident, [], [], None, [piece])))
+    answer = EvidenceAnswer(evidence=[piece], num_evidence=3)
+    lines = list(markdown(post_mortem(view, incident, [], [], None, answer)))
+    assert "2 later pieces of evidence are left out." in lines
     first = lines.index("`````text")
     assert lines[first + 1 : first + 6] == [*detail.splitlines(), "`````"]
     assert lines[first - 2] == "exit:"

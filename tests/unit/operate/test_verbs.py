@@ -151,6 +151,7 @@ async def test_evidence_is_shown_in_full_and_its_text_paints_nothing(
         assert "evidence 1, exception of rank 3 on n1" in told
         assert '    |   File "x.py", line 1' in told
         assert "\x1b" not in told
+        assert "9 later pieces of evidence are left out" in told
         assert await command(tmp_path, "explain", "I-1", "--evidence", "--json") == 0
         answer = json.loads(capsys.readouterr().out)
         assert len(answer["evidence"]) == 32
