@@ -185,8 +185,10 @@ def test_what_was_never_sent_is_not_kept_and_the_others_are_bounded() -> None:
         state = reduce(state, ActionSent(11.5 + number, f"r{number}", "x"))
     assert len(state.activities) == MAX_ACTIVITIES
     assert state.activities[-1].request_id == f"r{MAX_ACTIVITIES + 4}"
-    late = ActionAnswered(900.0, Reply(request_id="", is_ok=True))
-    assert reduce(state, late) == state
+    blocked = reduce(state, ActionBlocked(800.0, "approve", "no plan waits"))
+    nameless = Reply(request_id="", is_ok=False, code="invalid")
+    assert reduce(blocked, ActionAnswered(900.0, nameless)) == blocked
+    assert reduce(blocked, ActionUnanswered(900.0, "", "late")) == blocked
 
 
 def test_a_blocked_action_says_why() -> None:
