@@ -39,9 +39,10 @@ dev: $(VENV)/.dev ## The same, with what tests and linters need
 demo: $(VENV)/.installed ## Watch two tasks train, break them, see them heal (ARGS="--headless ...")
 	@exec $(BIN)/unicron-console --demo $(ARGS)
 
-test: $(VENV)/.dev ## Run the tests; gets an OpenSSH server, faketime and Prometheus where it can
+test: $(VENV)/.dev ## Run the tests; gets an OpenSSH server, faketime, Prometheus and Chromium where it can
 	@.ci/install-sshd
-	@.ci/install-prometheus $(VENV)/prometheus
+	@.ci/unpack-package $(VENV)/prometheus prometheus
+	@.ci/unpack-package $(VENV)/chromium chromium-headless-shell --with-libraries
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS="--seed 1" for a part)

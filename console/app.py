@@ -89,6 +89,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
             now=now,
             owns_demo=session.owns_demo,
             owns_playback=session.owns_playback,
+            is_view_only=session.is_view_only,
+            is_in_browser=session.is_in_browser,
             link=Link(since=now),
         )
         if session.starts_armed:

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
 from controller.logs.log_options import (
     LogOptionError,
@@ -55,6 +55,7 @@ examples:
   unicron-console --cluster cluster.toml      attach to the controller of "unicron run cluster.toml"
   unicron-console --connect /run/unicron.sock attach to a controller at this API socket
   unicron-console --cluster cluster.toml --plain  print what happens as lines, for a screen reader
+  unicron-console --cluster cluster.toml --web    serve it, view only, to a browser on this machine
   unicron-console --playback cluster.toml --at I-3  look at the third incident of this cluster
   unicron-console config show --origin        the settings, and where each comes from
   unicron-console --demo --headless --json    no console: run "unicron demo" with these arguments
@@ -76,6 +77,16 @@ value wins. The file may also have keys for commands:
 """
 
 
+class _Limits(NamedTuple):
+    """What a console may not do."""
+
+    is_view_only: bool = False
+    is_in_browser: bool = False
+
+
+_UNLIMITED: Final = _Limits()
+
+
 class _Parser(argparse.ArgumentParser):
     """Prints one line instead of the whole usage."""
 
@@ -95,14 +106,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.demo and "--headless" in extra:
         os.execv(sys.executable, demo_argv)  # noqa: S606 (our own interpreter)
     problem = terminal_problem(os.environ.get("TERM", ""), _streams())
-    if problem and not arguments.plain:
+    if problem and not (arguments.plain or arguments.web or arguments.in_browser):
         _refuse(problem)
-    if problem := log_problem(log):
+    if (problem := log_problem(log)) and not arguments.web:
         _refuse(problem)
     configuration = _configuration(arguments)
     try:
-        # Never on the terminal: the console draws on it.
-        with logging_to(log, owns_terminal=False):
+        # Never on the terminal if the console draws on it.
+        with logging_to(log, owns_terminal=arguments.web):
             return _show(arguments, demo_argv, configuration)
     except LogOptionError as error:
         _refuse(str(error))
@@ -111,17 +122,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show(
     arguments: argparse.Namespace, demo_argv: Sequence[str], configuration: "ConsoleConfiguration"
 ) -> int:
+    if arguments.web:
+        return _serve_web(arguments, demo_argv)
+    limits = _Limits(arguments.view_only or arguments.in_browser, arguments.in_browser)
     if arguments.demo:
         _LOG.info("console starts a demo: pid=%d", os.getpid())
-        return _run_child("demo", demo_argv, configuration)
+        return _run_child("demo", demo_argv, configuration, limits)
     if arguments.playback is not None:
         _LOG.info("console plays back: pid=%d path=%s", os.getpid(), arguments.playback)
-        return _run_child("playback", _playback_argv(arguments), configuration)
+        return _run_child("playback", _playback_argv(arguments), configuration, limits)
     path = _socket_of(arguments)
-    if problem := connect_problem(path):
+    # A browser has no shell to read this in: there, the console tries again and says why.
+    if not arguments.in_browser and (problem := connect_problem(path)):
         _refuse_without_controller(arguments, problem)
     _LOG.info("console attaches: pid=%d socket=%s", os.getpid(), path)
-    return _tell(path) if arguments.plain else _attach(path, configuration)
+    return _tell(path) if arguments.plain else _attach(path, configuration, limits)
 
 
 def terminal_problem(term: str, is_tty_by_name: dict[str, bool]) -> str:
@@ -191,6 +206,18 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--plain", action="store_true",
         help="no picture and no keys: print what happens as lines, with the commands to type; needs no terminal",
     )  # fmt: skip
+    parser.add_argument(
+        "--view-only", action="store_true",
+        help="a console that can never change the cluster; ctrl+t is refused",
+    )  # fmt: skip
+    parser.add_argument(
+        "--web", action="store_true",
+        help="serve the console, view only, to a browser on this machine, under an address that is printed",
+    )  # fmt: skip
+    parser.add_argument(
+        "--port", type=int, metavar="PORT", help="the port of --web (default: 8474; 0: a free one)"
+    )
+    parser.add_argument("--in-browser", action="store_true", help=argparse.SUPPRESS)
     _add_appearance(parser)
     add_logging_arguments(parser, owns_terminal=False)
     parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
@@ -200,6 +227,12 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for option in ("at", "last"):
         if getattr(arguments, option) is not None and arguments.playback is None:
             parser.error(f"--{option} belongs to --playback")
+    if arguments.port is not None and not arguments.web:
+        parser.error("--port belongs to --web")
+    if arguments.port is not None and not 0 <= arguments.port <= 65535:
+        parser.error(f"--port {arguments.port}: a port is 0 to 65535")
+    if arguments.plain and arguments.web:
+        parser.error("--plain prints lines and --web serves a picture: choose one")
     if arguments.plain and (arguments.demo or arguments.playback is not None):
         parser.error("--plain needs --cluster or --connect; a demo prints lines with --headless")
     if extra and not arguments.demo:
@@ -334,10 +367,10 @@ def _refuse_without_controller(arguments: argparse.Namespace, problem: str) -> N
     _refuse(why_no_controller(cluster_place(arguments.cluster), problem), EXIT_NO_CONTROLLER)
 
 
-def _attach(path: Path, configuration: "ConsoleConfiguration") -> int:
+def _attach(path: Path, configuration: "ConsoleConfiguration", limits: _Limits) -> int:
     from console.client.controller_link import ApiLink  # noqa: PLC0415 (imported when it is needed)
 
-    return _run_app(ApiLink(path, _clock()), configuration, owns=None)
+    return _run_app(ApiLink(path, _clock()), configuration, limits, owns=None)
 
 
 def _tell(path: Path) -> int:
@@ -348,16 +381,66 @@ def _tell(path: Path) -> int:
     return run_plain(ApiLink(path, clock), clock)
 
 
+def _serve_web(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
+    """Serve the console to browsers on this machine until a signal comes."""
+    try:
+        from console.web.web_server import serve  # noqa: PLC0415 (it is optional)
+    except ModuleNotFoundError as error:
+        _refuse(f'--web needs {error.name}: pip install "unicron[web]"')
+    names = ("theme", "keymap", "attention")
+    look = [f"--{name}={text}" for name in names if (text := getattr(arguments, name)) is not None]
+    look += [f"--{name}" for name in ("ascii", "mouse") if getattr(arguments, name)]
+    look += ["--no-mouse"] if arguments.mouse is False else []
+    console = [sys.executable, "-m", "console.cli", "--in-browser", *look]
+
+    def served(what: Sequence[str], is_over: Callable[[], bool] = lambda: False) -> int:
+        try:
+            return serve([*console, *what], arguments.port, is_over)
+        except OSError as error:
+            _refuse(f"port {arguments.port}: {error.strerror or error}; choose another with --port")
+
+    if arguments.playback is not None:
+        path, options = _playback_words(arguments)
+        return served([f"--playback={path}", *options])
+    if not arguments.demo:
+        place = _socket_of(arguments)
+        if problem := connect_problem(place):
+            _refuse_without_controller(arguments, problem)
+        return served([f"--connect={place.absolute()}"])
+    from console.client.server_child import ServerChild  # noqa: PLC0415 (imported when needed)
+
+    clock = _clock()
+    with _exit_on_signals():
+        child = ServerChild(demo_argv, "demo")
+        started_at = clock()
+        try:
+            code = served([f"--connect={child.socket_path}"], lambda: child.exit_code is not None)
+            if child.exit_code is not None:
+                sys.stderr.write(f"{child.failure()}\n")
+                return child.exit_code
+        finally:
+            _end(child, clock() - started_at)
+    return code
+
+
 def _playback_argv(arguments: argparse.Namespace) -> list[str]:
     log = log_arguments(log_options(arguments))
-    given = {"--at": arguments.at, "--last": arguments.last}
-    options = [f"{name}={text}" for name, text in given.items() if text is not None]
-    path = str(Path(arguments.playback).absolute())  # it begins with no dash
+    path, options = _playback_words(arguments)
     return [sys.executable, "-m", "controller.cli", "playback", path, *options, *log]
 
 
+def _playback_words(arguments: argparse.Namespace) -> tuple[str, list[str]]:
+    """Return what is played back, and the options that say which part of it."""
+    given = {"--at": arguments.at, "--last": arguments.last}
+    options = [f"{name}={text}" for name, text in given.items() if text is not None]
+    return str(Path(arguments.playback).absolute()), options  # it begins with no dash
+
+
 def _run_child(
-    what: Literal["demo", "playback"], argv: Sequence[str], configuration: "ConsoleConfiguration"
+    what: Literal["demo", "playback"],
+    argv: Sequence[str],
+    configuration: "ConsoleConfiguration",
+    limits: _Limits = _UNLIMITED,
 ) -> int:
     from console.client.server_child import ServerChild, ServerChildSource  # noqa: PLC0415 (imported when needed)
 
@@ -367,7 +450,7 @@ def _run_child(
         started_at = clock()
         try:
             source = ServerChildSource(child, clock)
-            code = _run_app(source, configuration, owns=what, clean_up=child.end)
+            code = _run_app(source, configuration, limits, owns=what, clean_up=child.end)
             if code != 0 and child.exit_code is not None:
                 sys.stderr.write(f"{child.failure()}\n")
                 return code
@@ -410,11 +493,13 @@ def _print(text: str) -> None:
 def _run_app(
     source: "ControllerSource",
     configuration: "ConsoleConfiguration",
+    limits: _Limits,
     *,
     owns: Literal["demo", "playback"] | None,
     clean_up: Callable[[], object] = lambda: None,
 ) -> int:
     from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
+    from console.client.source import ViewOnlySource  # noqa: PLC0415
     from console.operator_actions import OperatorSession  # noqa: PLC0415
     from console.themes.colours import Palette  # noqa: PLC0415
     from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
@@ -422,8 +507,15 @@ def _run_app(
 
     is_demo = owns == "demo"
     session = OperatorSession(
-        _actor(), owns_demo=is_demo, owns_playback=owns == "playback", starts_armed=is_demo
+        _actor(),
+        owns_demo=is_demo,
+        owns_playback=owns == "playback",
+        starts_armed=is_demo,
+        is_view_only=limits.is_view_only,
+        is_in_browser=limits.is_in_browser,
     )
+    if limits.is_view_only:
+        source = ViewOnlySource(source)
     settings = configuration.settings
     glyphs = ASCII if settings.ascii else UNICODE
     appearance = Appearance(Palette(settings.theme), glyphs, configuration.keys, settings.attention)

@@ -152,6 +152,9 @@ class OperatorCommand:
     run: Callable[[Operator], None]
 
 
+_VIEW_ONLY: Final = "this console is view only"
+
+
 def always(_: State) -> Enabled:
     """Allow a command that changes nothing in the cluster."""
     return True
@@ -159,6 +162,8 @@ def always(_: State) -> Enabled:
 
 def can_act(state: State) -> Enabled:
     """Allow actions on current data in an armed console."""
+    if state.is_view_only:
+        return _VIEW_ONLY
     if reason := why_not_current(state):
         return reason
     return True if state.is_armed else "view mode, ctrl+t allows actions"
@@ -194,7 +199,14 @@ def can_drill(state: State) -> Enabled:
 
 def can_switch_mode(state: State) -> Enabled:
     """Allow armed mode on current data, and view mode always."""
+    if state.is_view_only:
+        return _VIEW_ONLY
     return True if state.is_armed else why_not_current(state) or True
+
+
+def can_suspend(state: State) -> Enabled:
+    """Allow to give the terminal back, where there is one."""
+    return "there is no shell in a browser" if state.is_in_browser else True
 
 
 def can_ask_planner(state: State) -> Enabled:
@@ -430,7 +442,7 @@ COMMANDS: Final = (
     ),
     OperatorCommand(
         "app.suspend", "Back to the shell; its fg returns here", "",
-        "ctrl+z", _APP, _NONE, always, lambda operator: operator.suspend(),
+        "ctrl+z", _APP, _NONE, can_suspend, lambda operator: operator.suspend(),
     ),
     OperatorCommand(
         "app.quit", "Quit", "quit",
@@ -496,7 +508,7 @@ def bar_hints(state: State, subject: DetailSubject | None = None) -> list[KeyHin
             (can_resume, state.view is None or not state.view.automation_stopped),
             (is_past, state.playback is None),
             (has_incident, state.view is None or not state.view.incidents),
-            *((each, state.playback is not None) for each in _CHANGES),
+            *((each, state.playback is not None or state.is_view_only) for each in _CHANGES),
         )
         if is_pointless
     ]

@@ -80,6 +80,8 @@ class OperatorSession:
     owns_demo: bool = False
     owns_playback: bool = False
     starts_armed: bool = False
+    is_view_only: bool = False
+    is_in_browser: bool = False
 
 
 class Host(Protocol):

@@ -58,7 +58,7 @@ class ServerChild:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 (the console has one thread here)
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (the console has one thread here)
             )
 
     @property
@@ -184,7 +184,7 @@ def _send_shutdown(path: Path) -> bool:
             return False
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Have the kernel send SIGTERM to this process when the console is gone (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,10 +1,31 @@
 """The interface through which the app gets events: a controller, a demo, or a fake."""
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
+
+from typing_extensions import override
 
 from console.viewmodel.reducer import ConsoleEvent, Received
-from controller.api.wire import Command, Reply, Snapshot
+from controller.api.wire import (
+    AskWhatIf,
+    Command,
+    DescribeCluster,
+    MovePlayback,
+    ReadEvidence,
+    ReadHistory,
+    ReadLogs,
+    Reply,
+    Snapshot,
+)
+
+_CHANGES_NOTHING: Final = (
+    AskWhatIf,
+    DescribeCluster,
+    MovePlayback,
+    ReadEvidence,
+    ReadHistory,
+    ReadLogs,
+)
 
 
 class NoReplyError(Exception):
@@ -51,3 +72,21 @@ class ControllerSource(Protocol):
             NoReplyError: There is no connection, it went, or the reply is late.
         """
         ...
+
+
+class ViewOnlySource(ControllerSource):
+    """Another source, of which commands that change the cluster are kept back."""
+
+    def __init__(self, source: ControllerSource) -> None:
+        self._source = source
+
+    @override
+    async def run(self, inbox: Inbox) -> None:
+        await self._source.run(inbox)
+
+    @override
+    async def send(self, command: Command) -> Reply:
+        """Send a question; refuse everything else."""
+        if not isinstance(command, _CHANGES_NOTHING):
+            raise NoReplyError("this console is view only: nothing was sent")
+        return await self._source.send(command)

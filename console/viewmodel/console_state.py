@@ -93,6 +93,9 @@ class State:
     now: float = 0.0
     owns_demo: bool = False
     owns_playback: bool = False
+    is_view_only: bool = False
+    """Whether this console may never change the cluster."""
+    is_in_browser: bool = False
     link: Link = field(default_factory=Link)
     view: ClusterView | None = None
     view_at: float = 0.0

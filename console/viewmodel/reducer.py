@@ -161,7 +161,8 @@ def _switched(state: State, event: ModeSwitched | InstantMarked | EvidenceSeen) 
         return replace(state, evidence=event.evidence)
     if isinstance(event, InstantMarked):
         return replace(state, compared=event.view)
-    return replace(state, armed_until=event.at + ARMED_FOR_S if event.is_armed else None)
+    is_armed = event.is_armed and not state.is_view_only
+    return replace(state, armed_until=event.at + ARMED_FOR_S if is_armed else None)
 
 
 def _received(state: State, message: FromController) -> State:

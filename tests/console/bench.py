@@ -129,6 +129,7 @@ async def console(
     size: tuple[int, int] = (80, 24),
     is_armed: bool = False,
     owns_demo: bool = False,
+    is_view_only: bool = False,
     glyphs: Glyphs = UNICODE,
     theme: str = "dark",
     keys: Mapping[str, str] | None = None,
@@ -140,7 +141,9 @@ async def console(
     holder: list[Bench] = []
     app = ConsoleApp(
         source,
-        OperatorSession("alex", owns_demo=owns_demo, starts_armed=is_armed),
+        OperatorSession(
+            "alex", owns_demo=owns_demo, starts_armed=is_armed, is_view_only=is_view_only
+        ),
         lambda: holder[0].now if holder else 1_000.0,
         lambda: f"r{next(numbers)}",
         appearance=Appearance(Palette(theme), glyphs, keys or {}, attention),

@@ -1,4 +1,4 @@
-"""A real Prometheus scraping one address, and promtool: ``.ci/install-prometheus`` has them."""
+"""A real Prometheus scraping one address, and promtool: ``.ci/unpack-package`` brings them."""
 
 import json
 import shutil

@@ -256,6 +256,8 @@ def _decision_keys(state: State) -> Cell:
 
 
 def _keys(state: State, yes: tuple[str, str], no: tuple[str, str]) -> Cell:
+    if state.is_view_only:
+        return (span(" view only "),)
     if not state.is_armed:
         return (span(" ctrl+t", Tone.KEY), span(f", then {yes[0]} or {no[0]} "))
     return tuple(

@@ -84,7 +84,8 @@ def _mode(state: State, _: Glyphs) -> Segment:
         word = (span("PLAYBACK", Tone.STRONG),)
         return Segment(0, word, word)
     if not state.is_armed or state.armed_until is None:
-        return Segment(0, (span("VIEW", Tone.STRONG),), (span("VIEW", Tone.STRONG),))
+        words = "VIEW ONLY" if state.is_view_only else "VIEW"
+        return Segment(0, (span(words, Tone.STRONG),), (span(words, Tone.STRONG),))
     left = state.armed_until - state.now
     countdown = f" {seconds(left)}" if left < DISARM_NOTICE_S else ""
     word = (span(f"ARMED{countdown}", Tone.STRONG),)
@@ -254,7 +255,9 @@ def activity_line(state: State, width: int, glyphs: Glyphs) -> Line:
         return Line(fit((span(hint, Tone.DIM),), width, glyphs.ellipsis))
     if activity is None:
         hint = " view mode: no key changes the cluster, ctrl+t allows actions"
-        if state.is_armed:
+        if state.is_view_only:
+            hint = " view only: this console can't change the cluster"
+        elif state.is_armed:
             hint = (
                 " armed: keys can change the cluster; the demo ends on quit"
                 if state.owns_demo
