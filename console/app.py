@@ -6,6 +6,7 @@ carries out the commands; the view model decides on every text.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import events
@@ -16,6 +17,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from typing_extensions import override
 
+from console.client.incident_export import write_post_mortem
 from console.client.source import ControllerSource, Inbox, NoReplyError
 from console.command_palette import CommandSearch
 from console.command_registry import COMMAND_BY_ID, COMMANDS as REGISTRY, bar_hints
@@ -187,6 +189,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.apply(ActionSent(self._clock(), command.request_id, title, effect))
         self.run_worker(self._delivered(command), name=command.request_id, group="commands")
 
+    def export(self, incident: str, request_id: str) -> None:
+        """Write the post-mortem of an incident and follow that like an order."""
+        self.apply(ActionSent(self._clock(), request_id, f"post-mortem of {incident}", None))
+        self.run_worker(self._exported(incident, request_id), name=request_id, group="commands")
+
     def transmit_quietly(self, command: Command) -> None:
         """Send a command whose outcome shows in the next view."""
         self.run_worker(self._delivered(command), name=command.request_id, group="commands")
@@ -258,6 +265,12 @@ class ConsoleApp(App[int], inherit_bindings=False):
         except Exception as error:  # noqa: BLE001 (the console's one worker wrapper)
             reason = f"internal error in the console's connection: {error!r}"
             self.inbox.put(LinkChanged(Link(LinkPhase.LOST, self._clock(), reason)))
+
+    async def _exported(self, incident: str, request_id: str) -> None:
+        is_ok, message = await write_post_mortem(self._source.socket_path, incident, Path.cwd())
+        reply = Reply(request_id=request_id, is_ok=is_ok, message=message)
+        self.inbox.put(ActionAnswered(self._clock(), reply))
+        self.tick(is_forced=True)
 
     async def _delivered(self, command: Command) -> None:
         try:

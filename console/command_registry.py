@@ -99,6 +99,9 @@ class Operator(Protocol):
     def go_to(self) -> None:
         """Go to something by its name, or order something for it."""
 
+    def export_incident(self) -> None:
+        """Write the post-mortem of an incident into a new file."""
+
     def show_activities(self) -> None:
         """Show the orders of the operator, each with its outcome."""
 
@@ -231,6 +234,15 @@ def has_pending(state: State) -> Enabled:
 def has_incident(state: State) -> Enabled:
     """Allow to open an incident if there is one."""
     return True if state.view is not None and state.view.incidents else "there is no incident"
+
+
+def can_export(state: State) -> Enabled:
+    """Allow to write about an incident where the console has a disk of the operator's."""
+    if state.is_in_browser:
+        return "a console in a browser writes no files"
+    if not state.is_live:
+        return why_not_current(state)
+    return has_incident(state)
 
 
 def can_defer(state: State) -> Enabled:
@@ -367,6 +379,10 @@ COMMANDS: Final = (
     OperatorCommand(
         "incident.newest", "Open the newest incident that is not cured, or else the newest", "incident",
         "i", _MOVE, _NONE, has_incident, lambda operator: operator.open_incident(),
+    ),
+    OperatorCommand(
+        "incident.export", "Write the post-mortem of the selected or newest incident into a file", "export",
+        "e", _MOVE, _NONE, can_export, lambda operator: operator.export_incident(),
     ),
     OperatorCommand(
         "panel.logs", "Logs of the selected task, node or incident, by time; F there: first faults", "logs",
@@ -522,6 +538,8 @@ def bar_hints(state: State, subject: DetailSubject | None = None) -> list[KeyHin
 def _is_of(command: OperatorCommand, state: State, subject: DetailSubject | None) -> bool:
     """Whether a command is no verb about a thing, or one that can be ordered for the selection."""
     verb = VERB_BY_ID.get(command.id)
+    if command.id == "incident.export":
+        return subject is not None and subject.kind == "incident"
     if verb is None or verb.subject not in ("node", "task"):
         return True
     if subject is None or subject.kind != verb.subject or state.view is None:
@@ -548,6 +566,8 @@ def is_allowed_on(state: State, subject: DetailSubject, command_id: str) -> bool
     pending = state.pending
     match subject.kind:
         case "plan" | "incident":
+            if command_id == "incident.export":
+                return subject.kind == "incident"
             shown = subject.name
             is_its_plan = pending is not None and shown in {pending.id, pending.trigger}
             return is_its_plan and command_id in _ON_PLANS

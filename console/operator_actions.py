@@ -51,7 +51,7 @@ from console.viewmodel.reducer import (
 )
 from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
 from console.widgets.appearance import Appearance
-from controller.api.views import IncidentState, NodeView, PlanState
+from controller.api.views import ClusterView, IncidentState, NodeView, PlanState
 from controller.api.wire import (
     ApprovePlan,
     AskWhatIf,
@@ -117,6 +117,9 @@ class Host(Protocol):
 
     def transmit(self, command: Command, title: str, effect: Effect) -> None:
         """Send a command to the controller and follow its outcome."""
+
+    def export(self, incident: str, request_id: str) -> None:
+        """Write the post-mortem of an incident and follow that like an order."""
 
     def transmit_quietly(self, command: Command) -> None:
         """Send a command whose outcome shows in the next view."""
@@ -371,9 +374,14 @@ class OperatorActions(Operator):
         view = self._host.state.view
         if view is None or not view.incidents:
             return
-        is_over = IncidentState.RESOLVED
-        chosen = max(view.incidents, key=lambda each: (each.state is not is_over, each.detected_at))
-        self._open_detail(DetailSubject("incident", chosen.id))
+        self._open_detail(DetailSubject("incident", _newest_incident(view)))
+
+    @override
+    def export_incident(self) -> None:
+        view = self._host.state.view
+        if view is not None and view.incidents:
+            name = self._chosen("incident") or _newest_incident(view)
+            self._host.export(name, self._new_request_id())
 
     @override
     def open_logs(self) -> None:
@@ -542,3 +550,10 @@ class OperatorActions(Operator):
         known = frozenset(incident.id for incident in view.incidents)
         effect = DrillEffect(known, drill.expectation)
         self._host.transmit(command, f"{drill.kind} on {target.name}", effect)
+
+
+def _newest_incident(view: ClusterView) -> str:
+    """Return the newest incident that is not cured, or else the newest."""
+    is_over = IncidentState.RESOLVED
+    newest = max(view.incidents, key=lambda each: (each.state is not is_over, each.detected_at))
+    return newest.id

@@ -66,6 +66,11 @@ class ApiLink(ControllerSource):
         self._writer: asyncio.StreamWriter | None = None
         self._replies: dict[str, asyncio.Future[Reply]] = {}
 
+    @property
+    @override
+    def socket_path(self) -> Path:
+        return self._path
+
     @override
     async def run(self, inbox: Inbox) -> None:
         delay_s = self._first_delay_s

@@ -135,6 +135,11 @@ class ServerChildSource(ControllerSource):
         inbox.put(LinkChanged(Link(LinkPhase.ENDED, self._clock(), reason)))
 
     @property
+    @override
+    def socket_path(self) -> Path:
+        return self._child.socket_path
+
+    @property
     def log_path(self) -> Path:
         """Where the child writes."""
         return self._child.log_path

@@ -1,6 +1,7 @@
 """The interface through which the app gets events: a controller, a demo, or a fake."""
 
 from collections import deque
+from pathlib import Path
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -62,6 +63,11 @@ def _is_snapshot(event: ConsoleEvent) -> bool:
 class ControllerSource(Protocol):
     """A live connection, as the app sees it."""
 
+    @property
+    def socket_path(self) -> Path:
+        """Where the controller, or what plays it, is reached."""
+        ...
+
     async def run(self, inbox: Inbox) -> None:
         """Fill ``inbox`` until cancelled; a lost connection is an event, never an exception."""
 
@@ -79,6 +85,11 @@ class ViewOnlySource(ControllerSource):
 
     def __init__(self, source: ControllerSource) -> None:
         self._source = source
+
+    @property
+    @override
+    def socket_path(self) -> Path:
+        return self._source.socket_path
 
     @override
     async def run(self, inbox: Inbox) -> None:

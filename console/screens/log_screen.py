@@ -15,8 +15,8 @@ from console.viewmodel.drawing.text import Line
 from console.viewmodel.log_book import LogBook, LogEntry, by_source
 from console.viewmodel.log_picture import FirstFault, LogWindow, line_near, log_rows, moved, wanted
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
-from console.viewmodel.panels.playback_strip import playback_line
-from console.viewmodel.panels.status_bar import activity_line, status_line
+from console.viewmodel.panels.playback_strip import foot_line
+from console.viewmodel.panels.status_bar import status_line
 from console.widgets.appearance import Appearance
 from controller.api.wire import Reply
 
@@ -74,12 +74,11 @@ class LogScreen(LineScreen):
         glyphs, rows = self.appearance.glyphs, max(2, height - 3)
         title = f"{self._title}  {self._refused}" if self._refused else self._title
         lines = log_rows(self._book, self._window, title, (width, rows), glyphs)
-        line_of = playback_line if self.state.playback else activity_line
         return [
             status_line(self.state, width, glyphs),
             *lines,
             *[Line()] * (rows - len(lines)),
-            line_of(self.state, width, glyphs),
+            foot_line(self.state, width, glyphs),
             draw_key_bar(_KEYS, width, glyphs).line,
         ]
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 
 from textual.pilot import Pilot
 
@@ -32,6 +33,7 @@ class FakeSource:
     """A source that stays silent; tests put events into the app's inbox themselves."""
 
     def __init__(self) -> None:
+        self.socket_path = Path("none.sock")
         self.sent: list[Command] = []
         self.asked: list[Command] = []
         """Questions for evidence and logs, and to the planner."""

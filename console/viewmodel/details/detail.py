@@ -12,8 +12,8 @@ from console.viewmodel.details.task_detail import task_lines
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
 from console.viewmodel.panels.key_bar import KeyHint, draw_key_bar
-from console.viewmodel.panels.playback_strip import playback_line
-from console.viewmodel.panels.status_bar import activity_line, status_line
+from console.viewmodel.panels.playback_strip import foot_line
+from console.viewmodel.panels.status_bar import status_line
 
 DetailKind = Literal["task", "node", "incident", "plan"]
 
@@ -63,9 +63,7 @@ def detail_picture(
         status_line(state, width, glyphs),
         _crumbs(subject, first, len(window), len(lines), width, glyphs),
         *window,
-        playback_line(state, width, glyphs)
-        if state.playback
-        else activity_line(state, width, glyphs),
+        foot_line(state, width, glyphs),
         draw_key_bar(keys, width, glyphs).line,
     ]
 

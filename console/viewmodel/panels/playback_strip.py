@@ -6,9 +6,11 @@ from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import clock, seconds
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, cells_wide, fit, span
+from console.viewmodel.panels.status_bar import activity_line
 from controller.api.views import ClusterView, MarkView, PlaybackView
 
 SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
+OUTCOME_SHOWN_S: Final = 8.0
 _LEAST_STRIP: Final = 10
 _MOST_STRIP: Final = 60
 
@@ -21,6 +23,18 @@ def faster(speed: float) -> float:
 def slower(speed: float) -> float:
     """Return the next lower speed."""
     return next((each for each in reversed(SPEEDS) if each < speed), SPEEDS[0])
+
+
+def foot_line(state: State, width: int, glyphs: Glyphs) -> Line:
+    """Return the one line above the keys of a screen about one thing.
+
+    It shows the instant of a playback, but for some seconds what became of an action instead.
+    """
+    activity = state.activity
+    is_new = activity is not None and state.now - activity.changed_at < OUTCOME_SHOWN_S
+    if state.playback is None or is_new:
+        return activity_line(state, width, glyphs)
+    return playback_line(state, width, glyphs)
 
 
 def playback_line(state: State, width: int, glyphs: Glyphs) -> Line:

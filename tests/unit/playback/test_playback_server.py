@@ -94,7 +94,7 @@ async def test_a_console_follows_the_instant_forth_and_back(run_dir: Path, tmp_p
         assert "there is no incident I-999" in reply.message
         await client.link.send(move(by_s=-1e9))
         state = await client.until(is_at(facts.begin, lines_at[facts.begin]))
-        await client.link.send(move(is_playing=True, speed=64.0))
+        await client.link.send(move(is_playing=True, speed=8.0))
         state = await client.until(
             lambda state: bool(state.view and state.view.now > facts.begin + 5)
         )
