@@ -27,7 +27,7 @@ async def write_post_mortem(socket: Path, incident: str, directory: Path) -> tup
         return False, "this incident has a name that no file should have"
     path = directory / f"{incident}.md"
     if path.exists():
-        return False, f"{path} is there already: move it away first"
+        return False, f"{path.name} is there already: move it away first"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "controller.cli", "post-mortem", incident),
         *("--connect", str(socket), "--output", str(path)),
@@ -43,4 +43,6 @@ async def write_post_mortem(socket: Path, incident: str, directory: Path) -> tup
         await process.wait()
         return False, f"not written within {LIMIT_S:.0f} s"
     lines = [clean(line) for line in output.decode(errors="replace").splitlines() if line.strip()]
-    return process.returncode == 0, lines[-1] if lines else f"exit {process.returncode}"
+    if process.returncode == 0:
+        return True, f"written to {path}"
+    return False, lines[-1] if lines else f"exit {process.returncode}"

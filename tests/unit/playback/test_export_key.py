@@ -34,7 +34,7 @@ async def test_the_key_writes_the_incident_that_is_shown(
             assert "<e>export" in bench.screen
             await bench.press("e")
             async with asyncio.timeout(_LIMIT_S):
-                while "written" not in bench.screen:
+                while "written to" not in bench.screen:
                     await asyncio.sleep(0.1)  # its process needs the core that the pilot would take
                     await bench.pilot.pause()
             text = (tmp_path / "out" / f"{name}.md").read_text()
