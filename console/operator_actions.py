@@ -393,10 +393,15 @@ class OperatorActions(Operator):
             return
         task, node = found
 
-        async def read(ranks: tuple[int, ...], book: LogBook) -> Reply:
+        async def read(ranks: tuple[int, ...], book: LogBook, is_previous: bool) -> Reply:
             after = {rank: book.after[rank] for rank in ranks if rank in book.after}
             return await self._answer(
-                ReadLogs, task=task, ranks=ranks, after=after, max_bytes=_MOST_BYTES
+                ReadLogs,
+                task=task,
+                ranks=ranks,
+                after=after,
+                max_bytes=_MOST_BYTES,
+                is_previous=is_previous,
             )
 
         title = f"{task} on {node}" if node else task

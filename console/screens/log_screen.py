@@ -20,14 +20,18 @@ from console.viewmodel.panels.status_bar import status_line
 from console.widgets.appearance import Appearance
 from controller.api.wire import Reply
 
-ReadRanks = Callable[[tuple[int, ...], LogBook], Awaitable[Reply]]
-"""Asks for the output of some ranks, as far as the book has not read it."""
+ReadRanks = Callable[[tuple[int, ...], LogBook, bool], Awaitable[Reply]]
+"""Asks for the output of some ranks, as far as the book has not read it.
+
+The last argument is whether that of their former processes is wanted.
+"""
 ASK_EVERY_S: Final = 1.0
 MOST_RANKS: Final = 64
 """How many ranks are asked at once."""
 _KEYS: Final = (
     KeyHint("", "escape", "back", "", ""), KeyHint("", "slash", "filter", "", ""),
-    KeyHint("", "F", "first faults", "", ""), KeyHint("", "up", "", "", ""),
+    KeyHint("", "F", "first faults", "", ""), KeyHint("", "p", "process before", "", ""),
+    KeyHint("", "up", "", "", ""),
     KeyHint("", "end", "follow", "", ""), KeyHint("", "q", "quit", "", ""),
 )  # fmt: skip
 
@@ -49,6 +53,7 @@ class LogScreen(LineScreen):
         *SCROLL_KEYS,
         Binding("slash", "filter", show=False),
         Binding("F", "faults", show=False),
+        Binding("p", "previous", show=False),
     ]
 
     def __init__(
@@ -66,13 +71,15 @@ class LogScreen(LineScreen):
         self._filter = TextField()
         self._window = LogWindow()
         self._refused = ""
+        self._is_previous = False
         self._at = at
         self._take_events(state)
 
     @override
     def picture(self, width: int, height: int) -> list[Line]:
         glyphs, rows = self.appearance.glyphs, max(2, height - 3)
-        title = f"{self._title}  {self._refused}" if self._refused else self._title
+        title = f"{self._title}, the process before" if self._is_previous else self._title
+        title = f"{title}  {self._refused}" if self._refused else title
         lines = log_rows(self._book, self._window, title, (width, rows), glyphs)
         return [
             status_line(self.state, width, glyphs),
@@ -114,7 +121,10 @@ class LogScreen(LineScreen):
             self._window = LogWindow(self._filter.text, self._window.is_typing, anchor)
 
     async def _ask(self, ranks: tuple[int, ...]) -> None:
-        reply = await self._read(ranks, self._book)
+        book = self._book
+        reply = await self._read(ranks, book, self._is_previous)
+        if book is not self._book:
+            return  # meanwhile other processes are wanted
         self._refused = "" if reply.is_ok else reply.message
         parts: Any = (reply.data or {}).get("logs", [])
         view = self.state.view
@@ -167,6 +177,15 @@ class LogScreen(LineScreen):
     def action_jump(self, to_end: int) -> None:
         """Go to the oldest line, or follow the newest."""
         self.action_scroll(10**9 if to_end else -(10**9))
+
+    def action_previous(self) -> None:
+        """Show what the ranks' former processes wrote; again: what the present ones write."""
+        self._is_previous = not self._is_previous
+        self._book = LogBook()
+        self._window = LogWindow(self._filter.text)
+        self._take_events(self.state)
+        self.run_worker(self._follow(), name="logs", exclusive=True)
+        self.redraw()
 
     def action_faults(self) -> None:
         """Show the first fault of each rank, the earliest first."""

@@ -335,7 +335,8 @@ class ReadLogs(ClientCommand):
 
     ``after`` has, by rank, how far the client has read already; without it the answer holds the
     end. The reply's ``logs`` has an object for each rank: ``rank``, ``node``, ``name``, ``begin``,
-    ``end``, ``text`` and ``error``.
+    ``end``, ``text`` and ``error``. With ``is_previous`` it is the output of the process before
+    the newest one. ``node`` is asked instead of the node where each rank is now.
 
     Refusals: ``unknown``, ``too_many`` (ranks at once).
     """
@@ -345,6 +346,8 @@ class ReadLogs(ClientCommand):
     ranks: tuple[int, ...] = ()
     after: dict[int, LogPosition] = Field(default_factory=dict)
     max_bytes: Annotated[int, Field(ge=1, le=65_536)] = 16_384
+    is_previous: bool = False
+    node: str = ""
 
 
 class MovePlayback(ClientCommand):

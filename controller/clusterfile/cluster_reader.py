@@ -19,6 +19,7 @@ from controller.clusterfile.cluster_keys import (
     metrics_address,
 )
 from controller.clusterfile.file_mistakes import ClusterFileError, FileMistake, Mistakes
+from controller.clusterfile.file_places import SOCKET_NAME, run_directory
 from controller.clusterfile.node_collection import NodeCollection
 from controller.clusterfile.node_groups import ListedNode
 from controller.clusterfile.section_reading import LISTS, read_section, subject_of, tables_of
@@ -31,7 +32,6 @@ from nodeagent.protocol.ids import TaskId
 from profiles.key_mistakes import Location, shorten, which_is_known
 from profiles.task_profiles import TaskProfile
 
-SOCKET_NAME: Final = "api.sock"
 KNOWN_HOSTS_NAME: Final = "known_hosts"
 """File of the run directory with the host keys that were accepted."""
 _OF_MAIN_FILE: Final = ("include", "cluster", "ssh")
@@ -287,29 +287,3 @@ def why_unfit(cluster: Cluster) -> str:
         )
     placed = place(layouts, {}, available)
     return f"{placed.reason}: {mend}" if isinstance(placed, Unplaceable) else ""
-
-
-def run_directory(
-    section: ClusterSection,
-    folder: Path,
-    home: Path | None = None,
-    environment: Mapping[str, str] = os.environ,
-) -> Path:
-    """Return the directory of the controller's files.
-
-    Args:
-        section: What the file says.
-        folder: The directory of the cluster file.
-        home: The home of the controller's user; None for that of this program's.
-        environment: The controller's.
-    """
-    home = home or Path.home()
-    if section.run_dir is not None:
-        parts = Path(section.run_dir).parts
-        if parts[:1] == ("~",):
-            return home.joinpath(*parts[1:])
-        return folder / Path(section.run_dir).expanduser()
-    given = environment.get("XDG_STATE_HOME", "")
-    # A relative path is to be ignored, says the XDG base directory specification.
-    state_home = Path(given) if given.startswith("/") else home / ".local" / "state"
-    return state_home / "unicron" / section.name

@@ -13,14 +13,14 @@ from typing import Final
 
 from controller.arguments import file_path
 from controller.clusterfile.cluster_keys import ClusterSection
-from controller.clusterfile.cluster_reader import SOCKET_NAME, run_directory
 from controller.clusterfile.file_mistakes import FileMistake, Mistakes
-from controller.clusterfile.remote_cluster import (
+from controller.clusterfile.file_places import (
+    SOCKET_NAME,
     RemoteClusterError,
     RemoteFile,
     RemotePlace,
-    Tunnel,
     remote_place,
+    run_directory,
 )
 from controller.clusterfile.section_reading import items_of, read_section
 from controller.clusterfile.toml_document import TomlError, read_toml
@@ -99,6 +99,8 @@ def socket_of(place: Path | RemotePlace) -> Path:
         ChoiceError: The file can't be read, does not name the cluster, or is out of reach.
     """
     if isinstance(place, RemotePlace):
+        from controller.clusterfile.remote_cluster import Tunnel  # noqa: PLC0415 (asyncssh is slow to import)
+
         try:
             return Tunnel(place, lambda file: _remote_socket(place, file)).socket
         except RemoteClusterError as error:

@@ -8,17 +8,21 @@ commands connect as they do on the controller's own machine.
 import asyncio
 import atexit
 import concurrent.futures
-import re
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import asyncssh
 
 from controller.clusterfile.cluster_keys import SshSection
+from controller.clusterfile.file_places import (
+    SOCKET_NAME,
+    RemoteClusterError,
+    RemoteFile,
+    RemotePlace,
+)
 from controller.clusterfile.ssh_config import SshConfig, SshConfigError
 from controller.fleet.address import NodeAddress
 from controller.fleet.errors import LinkError, translated
@@ -26,78 +30,12 @@ from controller.fleet.node_commands import run_words
 from controller.fleet.node_connection import SshLogins
 from nodeagent.protocol.ids import NodeId
 
-_SCHEME: Final = "ssh://"
-_URL: Final = re.compile(
-    r"ssh://(?:(?P<user>[^@/:\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^@/:\s\[\]-][^@/:\s\[\]]*))"
-    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/.+)"
-)
 _MARK: Final = "unicron-places:"
 _LOOK: Final = (
     f'cd && printf "\\n{_MARK}%s\\n%s\\n" "$(pwd -P)" "${{XDG_STATE_HOME:-}}"'
     f' && cat -- "$1" && printf "\\n{_MARK}"'
 )
 _PAUSE_S: Final = 2.0
-_SOCKET: Final = "api.sock"
-
-
-class RemoteClusterError(Exception):
-    """The machine can't be reached, or the file can't be read there. The text is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemotePlace:
-    """A cluster file on another machine.
-
-    Attributes:
-        user: Who logs in; empty for whom the SSH configuration names.
-        host: The machine, as the SSH configuration knows it.
-        port: Its SSH port; None for the one that the SSH configuration names.
-        path: The absolute path of the file there.
-    """
-
-    user: str
-    host: str
-    port: int | None
-    path: str
-
-    def __str__(self) -> str:
-        user = f"{self.user}@" if self.user else ""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        port = f":{self.port}" if self.port is not None else ""
-        return f"{_SCHEME}{user}{host}{port}{self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A cluster file as it was read from another machine.
-
-    Attributes:
-        text: The file.
-        home: The home of the user there.
-        state_home: ``XDG_STATE_HOME`` there; empty if it is not set.
-    """
-
-    text: str
-    home: str
-    state_home: str
-
-
-def remote_place(text: str) -> RemotePlace | None:
-    """Return what a URL names; None if ``text`` is none.
-
-    Raises:
-        ValueError: It begins like a URL, but is wrong.
-    """
-    if not text.startswith(_SCHEME):
-        return None
-    found = _URL.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text}: write ssh://[USER@]HOST[:PORT]/PATH/OF/cluster.toml")
-    port = found["port"]
-    return RemotePlace(
-        found["user"] or "", found["six"] or found["host"], int(port) if port else None,
-        found["path"],
-    )  # fmt: skip
 
 
 class Tunnel:
@@ -121,7 +59,7 @@ class Tunnel:
         self._address = _address_of(place)
         directory = tempfile.TemporaryDirectory(prefix="unicron-")
         atexit.register(directory.cleanup)
-        self.socket = Path(directory.name) / _SOCKET
+        self.socket = Path(directory.name) / SOCKET_NAME
         self._is_open = concurrent.futures.Future[None]()
         threading.Thread(target=self._run, name="tunnel", daemon=True).start()
         self._is_open.result()

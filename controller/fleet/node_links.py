@@ -42,11 +42,13 @@ class LogPlace(NamedTuple):
         name: The log of the part before; empty for the newest one's end.
         end: Where that part ended.
         max_bytes: How much at most.
+        is_previous: Whether it is that of the process before the newest one.
     """
 
     name: str
     end: int
     max_bytes: int
+    is_previous: bool = False
 
 
 class FleetListener(Protocol):
@@ -218,6 +220,7 @@ class SshFleet(Fleet, Listener):
         request = messages.ReadLog(
             command_id=next(self._command_ids), task=task, global_rank=global_rank,
             name=place.name, begin=place.end, max_bytes=place.max_bytes,
+            is_previous=place.is_previous,
         )  # fmt: skip
         link = self._links.get(node)
         if link is None:

@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The controller asks the nodes for the output of the ranks: standard output and standard error. Of several"
         "\nranks each line begins with the rank. A rank that has ended is shown as far as its node keeps its log."
         "\nWith --json each line is an object of its own.",
-        ("unicron logs gpt-a:0", "unicron logs gpt-a:0,3 --follow", "unicron logs gpt-a --tail 2"),
+        (
+            "unicron logs gpt-a:0",
+            "unicron logs gpt-a:0,3 --follow",
+            "unicron logs gpt-a --tail 2",
+            "unicron logs gpt-a:1 --previous",
+        ),
     )  # fmt: skip
     task = parser.add_argument(
         "ranks", metavar="TASK[:RANK[,RANK]]", help="the task, and which of its ranks (all)"
@@ -47,9 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the last N lines of each rank (default 20), of 64 KiB at most",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--previous", action="store_true",
+        help="the output of the process that each rank had before this one: what it wrote before it ended",
+    )  # fmt: skip
+    node = parser.add_argument(
+        "--node", metavar="NODE", help="read on this node, where the ranks may have run before"
+    )
+    complete_names(node, "node")
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the output; return the exit code."""
+    if arguments.previous and arguments.follow:
+        return refuse("unicron logs", "--previous has an end: it can't be followed")
     task, colon, numbers = arguments.ranks.partition(":")
     ranks = [count_of(number) for number in numbers.split(",")] if colon else []
     if not task or None in ranks:
@@ -90,7 +106,8 @@ class _Reader:
         request_id, actor = who_asks()
         question = ReadLogs(
             request_id=request_id, actor=actor, task=self._task, ranks=self._ranks,
-            after=self._after, max_bytes=_MOST_BYTES,
+            after=self._after, max_bytes=_MOST_BYTES, is_previous=self._arguments.previous,
+            node=self._arguments.node or "",
         )  # fmt: skip
         reply = ask(self._arguments.connect, question)
         if not reply.is_ok:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from controller.api.wire import LogPosition, ReadLogs, Reply
 from controller.core.state.cluster import ClusterState
 from controller.fleet.node_links import LogPlace, SshFleet
-from nodeagent.protocol.ids import TaskId
+from nodeagent.protocol.ids import NodeId, TaskId
 
 _MOST_RANKS: Final = 64
 _LIMIT_S: Final = 10.0
@@ -26,14 +26,17 @@ async def read_logs(question: ReadLogs, state: ClusterState, fleet: SshFleet) ->
         has = f"it has {len(task.ranks)} ranks" if task.ranks else "it has never started"
         text = f"{question.task} has no rank {missing[0]}: {has}"
         return _refused(question, "unknown", text)
+    asked = NodeId(question.node) if question.node else None
+    if asked is not None and asked not in state.nodes:
+        return _refused(question, "unknown", f"there is no node {asked}")
     if len(wanted) > _MOST_RANKS:
         text = f"{question.task} has {len(wanted)} ranks: name {_MOST_RANKS} of them at most"
         return _refused(question, "too_many", text)
 
     async def read(number: int) -> JsonValue:
-        node = task.ranks[number].worker.node
+        node = asked or task.ranks[number].worker.node
         after = question.after.get(number, _NOWHERE)
-        place = LogPlace(after.name, after.end, question.max_bytes)
+        place = LogPlace(after.name, after.end, question.max_bytes, question.is_previous)
         try:
             async with asyncio.timeout(_LIMIT_S):
                 part = await fleet.read_log(node, task.spec.task, number, place)

@@ -21,7 +21,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
-PROTOCOL_VERSION: Final = 11
+PROTOCOL_VERSION: Final = 12
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
 
 MAX_LOG_BYTES: Final = 64 * 1024
@@ -162,6 +162,7 @@ class ReadLog(_Message):
 
     ``name`` and ``begin`` are those of the answer before, to continue there. Where the rank has
     another log meanwhile, or without a name, the answer holds the newest log's end.
+    With ``is_previous``, the log is that of the process before the newest one.
     """
 
     kind: Literal["read_log"] = "read_log"
@@ -171,6 +172,7 @@ class ReadLog(_Message):
     name: str = ""
     begin: int = 0
     max_bytes: Annotated[int, Field(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES
+    is_previous: bool = False
 
 
 # --- from the agent ------------------------------------------------------------------------

@@ -146,15 +146,15 @@ class RankFiles:
         """Return the last lines of the rank's log from ``begin`` on, at most ``TAIL_BYTES``."""
         return last_words(tail_of(self.log(key), _SEARCHED_BYTES, begin))
 
-    def newest_log(self, task: TaskId, global_rank: int) -> Path | None:
-        """Return the log of the newest process that began as this rank; None if there is none."""
+    def logs_of(self, task: TaskId, global_rank: int) -> list[Path]:
+        """Return the logs of the processes that began as this rank, the newest first."""
         found: list[tuple[int, Path]] = []
         for path in self.directory.glob("*.log"):
             stem, _, rank = path.name.removesuffix(".log").rpartition(".")
             name, _, generation = stem.rpartition(".")
             if name == task and rank == str(global_rank) and generation.isdecimal():
                 found.append((int(generation), path))
-        return max(found)[1] if found else None
+        return [path for _, path in sorted(found, reverse=True)]
 
     def line_of(self, key: RankKey, tail: str) -> int:
         """Return the number of the line at which ``tail`` begins in the log; 0 if not known.

@@ -83,8 +83,15 @@ class RankProcesses(Ranks):
         if living:
             newest = max(living, key=lambda rank: rank.key.generation)
             return self._files.log(newest.first_key), newest.record.log_begin
-        path = self._files.newest_log(task, global_rank)
-        return None if path is None else (path, 0)
+        return next(((path, 0) for path in self._files.logs_of(task, global_rank)), None)
+
+    def previous_log_of(self, task: TaskId, global_rank: int) -> tuple[Path, int] | None:
+        """Return the log of the process before the newest one of a rank, and where it begins."""
+        newest = self.log_of(task, global_rank)
+        if newest is None:
+            return None
+        former = [path for path in self._files.logs_of(task, global_rank) if path != newest[0]]
+        return next(((path, 0) for path in former), None)
 
     def find(self, key: RankKey) -> RankProcess | None:
         """Return the living rank of that name in this run of the controller, if there is one."""

@@ -159,8 +159,13 @@ class AgentCommands:
 
     async def _read_log(self, request: ReadLog) -> None:
         """Answer with a part of a rank's output. It changes nothing, and is not remembered."""
-        log = self._processes.log_of(request.task, request.global_rank)
-        answer = LogPart(command_id=request.command_id, error="no output of this rank is kept")
+        processes, which = self._processes, "this rank"
+        if request.is_previous:
+            which = "a process before this one of the rank"
+            log = processes.previous_log_of(request.task, request.global_rank)
+        else:
+            log = processes.log_of(request.task, request.global_rank)
+        answer = LogPart(command_id=request.command_id, error=f"no output of {which} is kept")
         if log is not None:
             try:
                 answer = await asyncio.to_thread(log_part, request, *log)

@@ -509,11 +509,19 @@ async def test_a_rank_without_output_is_an_answer_and_a_name_is_no_path(
         assert (await controller.read_log(request)).error == missing
 
 
-async def test_the_newest_generation_is_read(controller: FakeController) -> None:
+async def test_the_newest_generation_is_read_and_the_one_before(
+    node: AgentNode, controller: FakeController
+) -> None:
     for generation in (9, 10):
         await controller.start_ranks(
             launch(f"print({generation})", generation=generation), command_id=f"s{generation}"
         )
         await controller.reported(RankExited, generation - 8)
-    part = await controller.read_log(ReadLog(command_id="", task=TASK, global_rank=0))
+    newest = ReadLog(command_id="", task=TASK, global_rank=0)
+    part = await controller.read_log(newest)
     assert (part.name, part.text) == (f"{TASK}.10.0.log", "10\n")
+    before = await controller.read_log(newest.model_copy(update={"is_previous": True}))
+    assert (before.name, before.text) == (f"{TASK}.9.0.log", "9\n")
+    (node.state_dir / "ranks" / before.name).unlink()
+    gone = await controller.read_log(newest.model_copy(update={"is_previous": True}))
+    assert gone.error == "no output of a process before this one of the rank is kept"

@@ -107,6 +107,25 @@ async def test_a_node_has_the_logs_of_its_ranks_and_an_incident_those_of_its_tas
         assert f"on {node.node}" in bench.screen
 
 
+async def test_one_key_shows_the_processes_before_and_back() -> None:
+    def of_both(command: Command) -> Reply | None:
+        is_before = isinstance(command, ReadLogs) and command.is_previous
+        words = "killed in its last iteration" if is_before else "iteration 102"
+        return answer(command, dict.fromkeys(range(4), f"{words}\n"))
+
+    async with console(cluster_views.calm(), size=(160, 30)) as bench:
+        bench.source.answer = of_both
+        await bench.press("tab", "l")
+        await bench.until(lambda: "iteration 102" in bench.screen)
+        await bench.press("p")
+        await bench.until(lambda: "killed in its last iteration" in bench.screen)
+        assert "the process before" in bench.screen.splitlines()[1]
+        assert "iteration 102" not in bench.screen
+        await bench.press("p")
+        await bench.until(lambda: "iteration 102" in bench.screen)
+        assert "killed in its last iteration" not in bench.screen
+
+
 async def test_without_ranks_or_answers_that_is_said() -> None:
     view: ClusterView = cluster_views.calm().model_copy(update={"tasks": [], "nodes": []})
     async with console(view, size=(100, 30)) as bench:

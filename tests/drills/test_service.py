@@ -234,6 +234,7 @@ def test_all_kinds_of_tasks_train_and_an_edited_line_of_a_folder_counts_from_the
         assert folder != str(old)
         assert "the new line" in (Path(folder) / "train.py").read_text()
         assert found["own", 0] == before["own", 0]
+        check_former_logs(path)
 
 
 def check_status(path: Path) -> None:
@@ -269,6 +270,32 @@ def check_logs(path: Path) -> None:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert refused.returncode == 4
+        assert told in refused.stderr
+
+
+def check_former_logs(path: Path) -> None:
+    """The output of a process that was replaced can be read, and what never was is said."""
+    read = subprocess.run(
+        unicron("logs", "command:1", "--previous", "--tail", "3", "--json", "--cluster", str(path)),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [json.loads(each)["line"] for each in read.stdout.splitlines()]
+    assert any("iteration" in line for line in lines)
+    none = subprocess.run(
+        unicron("logs", "own:0", "--previous", "--cluster", str(path)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert none.returncode == 1
+    assert "no output of a process before this one of the rank is kept" in none.stderr
+    for words, told in (
+        (["--node", "none"], "there is no node none"),
+        (["--previous", "--follow"], "--previous has an end: it can't be followed"),
+    ):
+        refused = subprocess.run(
+            unicron("logs", "command:1", *words, "--cluster", str(path)),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert refused.returncode != 0
         assert told in refused.stderr
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 from pydantic_core import SchemaError
@@ -21,6 +22,24 @@ def test_a_command_imports_what_it_needs() -> None:
     modules = done.stdout.splitlines()[-1].split()
     assert "controller.settings.policy_cli" in modules
     assert not {"controller.demo.demo_cli", "controller.simulation.simulate_cli"} & set(modules)
+
+
+IMPORTS = "import sys, importlib; importlib.import_module(sys.argv[1]); print(*sys.modules)"
+SLOW = {"asyncssh", "numpy", "cryptography", "matplotlib", "textual", "apprise", "cattrs"}
+
+
+@pytest.mark.parametrize("verb", ["decision_cli", "events_cli", "node_cli", "tables_cli"])
+def test_verbs_import_nothing_slow(verb: str) -> None:
+    words = [sys.executable, "-c", IMPORTS, f"controller.operate.{verb}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert SLOW & set(done.stdout.split()) == set()
+
+
+def test_the_version_is_read_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"unicron {version('unicron')}\n"
 
 
 def test_a_demo_that_can_not_write_is_no_error_of_standard_output(
