@@ -112,8 +112,13 @@ def test_a_program_that_can_not_start_is_held_and_its_log_is_named(
         "--keep", str(kept),
     )  # fmt: skip
     assert run.code == 1, run.stderr
-    assert len(run.incidents) == 2, run.stderr
-    first, second = run.incidents
+    # On a busy machine n2 may attach after the first start has failed: n1 is then tried again.
+    [attached] = [
+        e for e in run.events if e["source"] == "n2" and "agent attached" in str(e["text"])
+    ]
+    first, *between, second = run.incidents
+    is_late = float(str(attached["at"])) > float(first["detected_at"])
+    assert len(between) == (1 if is_late else 0), run.stderr
     assert "can't open file" in first["reason"]
     assert "trian.py" in second["reason"]
     assert "failed alike on n1, n2" in second["reason"]
@@ -121,8 +126,8 @@ def test_a_program_that_can_not_start_is_held_and_its_log_is_named(
     assert not run.of_kind("isolated")
     logs = [Path(str(event["log"])) for event in run.of_kind("note") if "log" in event]
     assert [log.relative_to(kept).parts[1:] for log in logs] == [
-        ("ranks", "command.1.0.log"), ("ranks", "command.2.0.log"),
-    ]  # fmt: skip
+        ("ranks", f"command.{number}.0.log") for number in range(1, len(run.incidents) + 1)
+    ]
     assert all("trian.py" in log.read_text() for log in logs)
 
 
