@@ -13,7 +13,7 @@ endif
 endif
 endif
 
-.PHONY: help install dev demo takeovers scale soak test thorough lint prose accuracy pictures format measure overhead detection phases quiet explore compare clean
+.PHONY: help install dev demo takeovers scale soak test thorough lint prose accuracy pictures examples format measure overhead detection phases quiet explore compare clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help
@@ -89,6 +89,9 @@ accuracy: $(VENV)/.dev ## Accuracy of unicron classify on labelled texts and log
 pictures: $(VENV)/.dev ## Make the README's pictures of the console from a cluster that runs for this
 	@.ci/install-sshd
 	@$(BIN)/python -m tools.console_pictures
+
+examples: $(VENV)/.dev ## Run the examples of docs/simulation.md again, and write what they print into it
+	@$(BIN)/python tools/page_examples.py docs/simulation.md
 
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .

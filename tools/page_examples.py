@@ -1,0 +1,100 @@
+"""Run the examples of a page again, and put what they print in the place of what stood there.
+
+    python tools/page_examples.py docs/simulation.md
+
+An example is a block after a line ``<!-- example -->``; its first line is ``    $ COMMAND``. After
+``<!-- example: demo -->`` a demo runs meanwhile, and SOCKET in the command is its socket. A command
+that fails leaves the page as it was.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_EXAMPLE: Final = re.compile(
+    r"(?P<mark><!-- example(?P<demo>: demo)? -->\n\n {4}\$ (?P<command>.+)\n)"
+    r"(?P<output>(?: {4}.*\n|\n(?= {4}))*)"
+)
+_WIDTH: Final = 110
+_LIMIT_S: Final = 120.0
+
+
+def made_anew(page: str, environment: Mapping[str, str]) -> str:
+    """Return the page with the output of each example as it is now.
+
+    Args:
+        page: The text of a page.
+        environment: In which the commands run.
+
+    Raises:
+        subprocess.CalledProcessError: A command fails.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        words = shlex.split(found["command"])
+        sys.stderr.write(f"{found['command']}\n")
+        if found["demo"]:
+            with _demo(environment) as socket:
+                words = [str(socket) if word == "SOCKET" else word for word in words]
+                output = _output_of(words, environment)
+        else:
+            output = _output_of(words, environment)
+        lines = [f"    {line}".rstrip() for line in output.strip("\n").rstrip().splitlines()]
+        return found["mark"] + "\n".join(lines) + "\n"
+
+    return _EXAMPLE.sub(replaced, page)
+
+
+def _output_of(words: list[str], environment: Mapping[str, str]) -> str:
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+@contextmanager
+def _demo(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Run a demo until the block ends; its tasks train."""
+    with tempfile.TemporaryDirectory(prefix="ur-") as directory:
+        socket = Path(directory) / "api.sock"
+        demo = subprocess.Popen(
+            ["unicron", "demo", "--headless", "--serve", str(socket)],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert demo.stderr is not None
+            deadline = time.monotonic() + _LIMIT_S  # noqa: TID251 (a real demo)
+            num_training = 0
+            while num_training < 2 and time.monotonic() < deadline:  # noqa: TID251
+                num_training += "trains on" in demo.stderr.readline()
+            yield socket
+        finally:
+            demo.terminate()
+            demo.communicate()
+
+
+def main() -> int:
+    """Make the examples of the pages that are named anew."""
+    directory = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": str(_WIDTH),
+    }
+    for name in sys.argv[1:]:
+        path = Path(name)
+        before = path.read_text()
+        after = made_anew(before, environment)
+        path.write_text(after)
+        sys.stderr.write(f"{name}: {'changed' if after != before else 'as it was'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
