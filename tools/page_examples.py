@@ -2,9 +2,11 @@
 
     python tools/page_examples.py docs/simulation.md
 
-An example is a block after a line ``<!-- example -->``; its first line is ``    $ COMMAND``. After
-``<!-- example: demo -->`` a demo runs meanwhile, and SOCKET in the command is its socket. A command
-that fails leaves the page as it was.
+An example is a block after the line ``<!-- example -->``. It begins with ``    $ COMMAND``.
+
+After ``<!-- example: demo -->`` a demo runs meanwhile. SOCKET in the command is then its socket.
+
+If a command fails, the page stays as it was.
 """
 
 import os
