@@ -1,4 +1,4 @@
-"""Run the examples of a page again, and put what they print in the place of what stood there.
+"""Run the examples of a page again, and write their present output into the page.
 
     python tools/page_examples.py docs/simulation.md
 
