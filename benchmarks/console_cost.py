@@ -166,6 +166,7 @@ class Terminal:
             **os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor",
             "XDG_CONFIG_HOME": str(directory),
         }  # fmt: skip
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users start it from bytecode
         self.process = subprocess.Popen(
             words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
             start_new_session=True,

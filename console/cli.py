@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run_config(words[1:])
     arguments, extra = _parse(words)
     log = log_options(arguments)
-    demo_argv = [sys.executable, "-m", "controller.cli", "demo", *extra, *log_arguments(log)]
+    demo_argv = [sys.executable, "-P", "-m", "controller.cli", "demo", *extra, *log_arguments(log)]
     if arguments.demo and "--headless" in extra:
         os.execv(sys.executable, demo_argv)  # noqa: S606 (our own interpreter)
     problem = terminal_problem(os.environ.get("TERM", ""), _streams())
@@ -391,7 +391,7 @@ def _serve_web(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
     look = [f"--{name}={text}" for name in names if (text := getattr(arguments, name)) is not None]
     look += [f"--{name}" for name in ("ascii", "mouse") if getattr(arguments, name)]
     look += ["--no-mouse"] if arguments.mouse is False else []
-    console = [sys.executable, "-m", "console.cli", "--in-browser", *look]
+    console = [sys.executable, "-P", "-m", "console.cli", "--in-browser", *look]
 
     def served(what: Sequence[str], is_over: Callable[[], bool] = lambda: False) -> int:
         try:
@@ -426,7 +426,7 @@ def _serve_web(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
 def _playback_argv(arguments: argparse.Namespace) -> list[str]:
     log = log_arguments(log_options(arguments))
     path, options = _playback_words(arguments)
-    return [sys.executable, "-m", "controller.cli", "playback", path, *options, *log]
+    return [sys.executable, "-P", "-m", "controller.cli", "playback", path, *options, *log]
 
 
 def _playback_words(arguments: argparse.Namespace) -> tuple[str, list[str]]:

@@ -29,7 +29,7 @@ async def write_post_mortem(socket: Path, incident: str, directory: Path) -> tup
     if path.exists():
         return False, f"{path.name} is there already: move it away first"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "controller.cli", "post-mortem", incident),
+        *(sys.executable, "-P", "-m", "controller.cli", "post-mortem", incident),
         *("--connect", str(socket), "--output", str(path)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -126,7 +126,11 @@ class LogScreen(LineScreen):
         if book is not self._book:
             return  # meanwhile other processes are wanted
         self._refused = "" if reply.is_ok else reply.message
-        parts: Any = (reply.data or {}).get("logs", [])
+        data: dict[str, Any] = reply.data or {}
+        if reply.is_ok and self._is_previous and not data.get("is_previous"):
+            self._refused = "this controller is too old to read what former processes wrote"
+            return
+        parts = data.get("logs", [])
         view = self.state.view
         now = view.started_wall_s + self.state.cluster_now if view else 0.0
         for part in parts:

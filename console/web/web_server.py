@@ -6,7 +6,8 @@ its operator visits can reach the port:
 
 - It listens on the loopback address, and refuses a request for any other host name. That stops
   pages that point a name of their own at this address.
-- All addresses begin with a token, which only the operator is given.
+- All addresses begin with a token, which only the operator is given. It is no cookie: a browser
+  sends those to all ports of a machine.
 - A websocket must come from a page of this server.
 - A page may load nothing from elsewhere, and no other page may frame it.
 
@@ -26,8 +27,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import textual_serve.server
 from aiohttp import WSCloseCode, WSMsgType, web
+from textual_serve import app_service
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 from typing_extensions import override
@@ -40,7 +41,7 @@ _LOG: Final = logging.getLogger(__name__)
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8474
 MAX_TABS: Final = 8
-"""Each tab is a process of some 100 MB."""
+"""Each tab is a process of 60 to 100 MB."""
 END_LIMIT_S: Final = 5.0
 """How long a console may take to end after its tab has gone, before it is killed."""
 CLOSE_LIMIT_S: Final = 1.0
@@ -56,7 +57,7 @@ EXPLAINED: Final = """\
 Open this address in a browser on this machine. Who has it can look, and can't change the cluster.
 Ctrl-C ends it."""
 
-_STATIC: Final = Path(textual_serve.server.__file__).parent / "static"
+_STATIC: Final = Path(app_service.__file__).parent / "static"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -137,8 +138,8 @@ class WebConsole:
         hosts = {f"{HOST}:{self._port}", f"localhost:{self._port}"}
         if request.host not in hosts:
             return "this server answers only under its own address"
-        given = request.path.split("/")[1]
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        given = request.path.lstrip("/").partition("/")[0].encode(errors="replace")
+        if not hmac.compare_digest(given, self._token.encode()):
             return "open the address that unicron-console --web has printed: it holds a token"
         origin = request.headers.get("Origin")
         is_own = origin == f"http://{request.host}"

@@ -336,7 +336,8 @@ class ReadLogs(ClientCommand):
     ``after`` has, by rank, how far the client has read already; without it the answer holds the
     end. The reply's ``logs`` has an object for each rank: ``rank``, ``node``, ``name``, ``begin``,
     ``end``, ``text`` and ``error``. With ``is_previous`` it is the output of the process before
-    the newest one. ``node`` is asked instead of the node where each rank is now.
+    the newest one, and the reply says so: older controllers do not know this. ``node`` is asked
+    instead of the node where each rank is now.
 
     Refusals: ``unknown``, ``too_many`` (ranks at once).
     """

@@ -113,7 +113,10 @@ class _Reader:
         if not reply.is_ok:
             code = EXIT_UNKNOWN if reply.code == "unknown" else 1
             raise RefusedError(explained(reply), code)
-        logs: Any = (reply.data or {}).get("logs", [])
+        data: dict[str, Any] = reply.data or {}
+        if self._arguments.previous and not data.get("is_previous"):
+            raise RefusedError("this controller is too old to read what former processes wrote")
+        logs = data.get("logs", [])
         self.has_nothing = bool(logs) and all(log.get("error") for log in logs)
         for log in logs:
             self._print(log, tail, is_alone=len(logs) == 1)

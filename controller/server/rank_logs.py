@@ -47,7 +47,8 @@ async def read_logs(question: ReadLogs, state: ClusterState, fleet: SshFleet) ->
     async with asyncio.TaskGroup() as group:
         reading = [group.create_task(read(number)) for number in wanted]
     logs = [each.result() for each in reading]
-    return Reply(request_id=question.request_id, is_ok=True, data={"logs": logs})
+    data: dict[str, JsonValue] = {"logs": logs, "is_previous": question.is_previous}
+    return Reply(request_id=question.request_id, is_ok=True, data=data)
 
 
 def _refused(question: ReadLogs, code: str, text: str) -> Reply:

@@ -7,7 +7,13 @@ from console.screens.overview import Overview
 from console.viewmodel.console_state import State
 from console.viewmodel.details.detail import DetailSubject, detail_lines, subject_of_alert
 from console.viewmodel.drawing.glyphs import UNICODE
-from controller.api.views import ClusterView, IncidentState, RehearsedCureView, UpkeepView
+from controller.api.views import (
+    ClusterView,
+    IncidentState,
+    PlanState,
+    RehearsedCureView,
+    UpkeepView,
+)
 from tests.console.bench import Bench, console
 from tests.console.test_overview import assert_fits, check
 from tests.fakes import cluster_views
@@ -121,6 +127,22 @@ async def test_an_incident_shows_where_the_time_went() -> None:
         await open_first(bench, "incident")
         for text in ("until it was found", "5.6 s", "until the cure began", "10 s", "1.4 s"):
             assert text in bench.screen, text
+
+
+@pytest.mark.parametrize(("by", "is_told"), [("alex", True), ("policy auto-heal", False)])
+async def test_an_incident_shows_that_training_went_on_while_a_person_decided(
+    by: str, is_told: bool
+) -> None:
+    incident = cluster_views.lost_node(state=IncidentState.RESOLVED).model_copy(
+        update={"acting_at": 136.0, "decided_at": 128.0, "resolved_at": 136.1, "recovery_s": 0.68}
+    )
+    waited = cluster_views.plan(trigger=incident.id, state=PlanState.APPLIED, approved_by=by)
+    view = cluster_views.calm().model_copy(update={"incidents": [incident], "plans": [waited]})
+    state = State(view=view, now=100.0)
+    lines = detail_lines(state, DetailSubject("incident", incident.id), 110, UNICODE)
+    text = "\n".join("".join(part.text for part in line.spans).rstrip() for line in lines)
+    assert "fault to training       680 ms" in text
+    assert (f"{waited.id} for approval" in text) is is_told
 
 
 async def test_a_rehearsed_cure_shows_how_to_approve_it() -> None:

@@ -30,7 +30,8 @@ def answer(command: Command, output: Mapping[int, str] = OUTPUT) -> Reply | None
             {"rank": rank, "node": "n1", "name": f"f{rank}", "begin": begin, "end": len(text),
              "text": text[begin:], "error": ""}
         )  # fmt: skip
-    return Reply(request_id=command.request_id, is_ok=True, data={"logs": logs})
+    data = {"logs": logs, "is_previous": command.is_previous}
+    return Reply(request_id=command.request_id, is_ok=True, data=data)
 
 
 async def opened(bench: Bench, *keys: str) -> None:
@@ -124,6 +125,22 @@ async def test_one_key_shows_the_processes_before_and_back() -> None:
         await bench.press("p")
         await bench.until(lambda: "iteration 102" in bench.screen)
         assert "killed in its last iteration" not in bench.screen
+
+
+async def test_a_controller_that_knows_no_former_processes_is_not_believed() -> None:
+    def of_old(command: Command) -> Reply | None:
+        found = answer(command)
+        if found is not None and found.data is not None:
+            found.data.pop("is_previous")
+        return found
+
+    async with console(cluster_views.calm(), size=(160, 30)) as bench:
+        bench.source.answer = of_old
+        await bench.press("tab", "l")
+        await bench.until(lambda: "OutOfMemoryError" in bench.screen)
+        await bench.press("p")
+        await bench.until(lambda: "this controller is too old" in bench.screen)
+        assert "OutOfMemoryError" not in bench.screen
 
 
 async def test_without_ranks_or_answers_that_is_said() -> None:

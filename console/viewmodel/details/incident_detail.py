@@ -18,12 +18,14 @@ from console.viewmodel.drawing.numbers import latency, plural
 from console.viewmodel.drawing.text import Line, Span, Tone, fit, span
 from console.viewmodel.panels.incidents_panel import where
 from console.viewmodel.words import INCIDENT_WORDS, SEVERITY_TONES, marked
-from controller.api.views import IncidentState, IncidentView, TransitionView
+from controller.api.views import IncidentState, IncidentView, PlanState, TransitionView
 
 _BAR: Final = 30
 _NAME_WIDTH: Final = 22
 _NOTABLE_S: Final = 0.05
 """A step that is this much longer than predicted is said to be."""
+_UNTIL_CURE: Final = "until the cure began"
+_BY_POLICY: Final = "policy"
 
 
 def incident_lines(state: State, name: str, width: int, glyphs: Glyphs) -> list[Line]:
@@ -116,7 +118,7 @@ def phases(state: State, incident: IncidentView) -> list[tuple[str, float, bool]
     marks = (
         ("until it was found", incident.detected_at),
         ("until it had a cause", incident.decided_at),
-        ("until the cure began", incident.acting_at),
+        (_UNTIL_CURE, incident.acting_at),
         ("until it was cured", incident.resolved_at),
     )
     found: list[tuple[str, float, bool]] = []
@@ -135,15 +137,33 @@ def phases(state: State, incident: IncidentView) -> list[tuple[str, float, bool]
 def _bars(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
     """Return one bar per phase, each begun where the one before ends."""
     found = phases(state, incident)
-    whole = sum(took for _, took, _ in found) or 1.0
+    trained_s = incident.recovery_s
+    whole = max(sum(took for _, took, _ in found), trained_s or 0.0) or 1.0
     room = max(8, min(_BAR * 2, width - _NAME_WIDTH - 10))
     scale = _Scale(whole, room, glyphs.spark[-1])
     lines, begun = [], 0.0
     for name, took, is_over in found:
         bar = scale.bar(name, took, begun, Tone.GOOD if is_over else Tone.WARN)
-        lines.append(Line((*bar.spans, Span("" if is_over else " so far", Tone.WARN))))
+        note = "" if is_over else " so far"
+        if name == _UNTIL_CURE and took > _NOTABLE_S:
+            note += _who_was_waited_for(state, incident)
+        lines.append(Line(fit((*bar.spans, span(note, Tone.WARN)), width, glyphs.ellipsis)))
         begun += took
+    if trained_s is not None:
+        # Often long before the cure: what is left goes on while a plan waits.
+        lines.append(scale.bar("fault to training", trained_s, 0.0, Tone.STRONG))
     return lines
+
+
+def _who_was_waited_for(state: State, incident: IncidentView) -> str:
+    """Return the plan of an incident that a person has decided on, or is to decide on."""
+    plans = state.view.plans if state.view else []
+    for plan in plans:
+        by = plan.approved_by or _BY_POLICY
+        is_by_person = not by.startswith(_BY_POLICY)
+        if plan.trigger == incident.id and (plan.state is PlanState.PENDING or is_by_person):
+            return f" {plan.id} for approval"
+    return ""
 
 
 def _predicted(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> list[Line]:
