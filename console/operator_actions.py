@@ -23,7 +23,7 @@ from console.command_registry import (
     help_hints,
     is_allowed_on,
 )
-from console.dialogs.decide import ApproveDialog, RejectDialog
+from console.dialogs.decide import ApproveDialog, RejectDialog, Rejection
 from console.dialogs.declare_lost import DeclareLostDialog
 from console.dialogs.drill_menu import DrillChoice, DrillDialog
 from console.dialogs.go_to import GoToDialog
@@ -179,17 +179,19 @@ class OperatorActions(Operator):
         if plan is None:
             return
 
-        def answered(reason: str | None) -> None:
-            if reason is not None:
+        def answered(rejection: Rejection | None) -> None:
+            if rejection is not None:
                 command = RejectPlan(
                     request_id=self._new_request_id(),
                     actor=self._session.actor,
                     plan=plan.id,
                     revision=plan.revision,
-                    reason=reason,
+                    reason=rejection.reason,
                 )
                 effect = PlanEffect(plan.id, PlanState.REJECTED)
                 self._host.transmit(command, f"reject {plan.id} r{plan.revision}", effect)
+                if rejection.opens_what_if:
+                    self.ask_what_if()
 
         dialog = RejectDialog(self._host.appearance, self._clock, self._host.state, plan)
         self._host.ask(dialog, answered)

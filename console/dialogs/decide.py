@@ -5,7 +5,7 @@ another plan under the same keys.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from textual import events
 
@@ -18,8 +18,7 @@ from console.widgets.appearance import Appearance
 from controller.api.views import PlanState, PlanView
 
 _AFTER_REJECTION: Final = (
-    "The tasks stay as they are until the cluster changes, or you ask for a plan (P). What else the"
-    " planner could do: w."
+    "The tasks stay as they are until the cluster changes, or you ask for a plan (P)."
 )
 
 
@@ -79,8 +78,20 @@ class ApproveDialog(QuestionDialog[bool]):
         )
 
 
-class RejectDialog(Dialog[str]):
-    """Asks why a plan is rejected. The result is the reason, which may be empty."""
+class Rejection(NamedTuple):
+    """What an operator wants in place of a plan.
+
+    Attributes:
+        reason: Why it is rejected; may be empty.
+        opens_what_if: Whether the operator then looks for another division.
+    """
+
+    reason: str
+    opens_what_if: bool
+
+
+class RejectDialog(Dialog[Rejection]):
+    """Asks why a plan is rejected, and what comes next."""
 
     def __init__(
         self, appearance: Appearance, clock: Callable[[], float], state: State, plan: PlanView
@@ -88,6 +99,7 @@ class RejectDialog(Dialog[str]):
         super().__init__(appearance, clock, state)
         self._plan = plan
         self._reason = TextField()
+        self._opens_what_if = False
 
     def why_frozen(self) -> str:
         """Freeze when the plan changed or the data is old."""
@@ -97,7 +109,12 @@ class RejectDialog(Dialog[str]):
         """Return the changes of the plan and the field for the reason."""
         plan, view, frozen = self._plan, self.state.view, self.why_frozen()
         changes = change_lines(view, plan, self.text_width, self.glyphs) if view else []
-        hint = "esc closes" if frozen else "Enter rejects, esc keeps it waiting"
+        hint = (
+            "esc closes"
+            if frozen
+            else "Enter rejects, tab changes what is next, esc keeps it waiting"
+        )
+        following = "ask the planner what if" if self._opens_what_if else "nothing"
         text = f"{_AFTER_REJECTION} Why do you reject the plan? (may be empty)"
         question = [
             Line((span(f"  {each}"),))
@@ -111,6 +128,7 @@ class RejectDialog(Dialog[str]):
                 *question,
                 Line(),
                 self._reason.line("  reason", self.text_width),
+                Line((span("  next   ", Tone.DIM), span(following))),
             ],
             foot=[Line((span(f"  {hint}", Tone.DIM),))],
             banner=f"{frozen}: close and review" if frozen else "",
@@ -120,7 +138,10 @@ class RejectDialog(Dialog[str]):
     def pressed(self, key: str, character: str | None) -> None:
         """Edit the reason or reject."""
         if key == "enter":
-            self.finish(None if self.why_frozen() else self._reason.text.strip())
+            rejection = Rejection(self._reason.text.strip(), self._opens_what_if)
+            self.finish(None if self.why_frozen() else rejection)
+        elif key == "tab":
+            self._opens_what_if = not self._opens_what_if
         else:
             self._reason = self._reason.pressed(key, character)
 

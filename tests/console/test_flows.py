@@ -9,6 +9,7 @@ from console.client.source import Inbox
 from console.dialogs.decide import ApproveDialog, RejectDialog
 from console.dialogs.drill_menu import DrillDialog
 from console.dialogs.information import HelpDialog, QuitDialog
+from console.dialogs.what_if import WhatIfDialog
 from console.screens.overview import Overview
 from console.screens.waiting import TooSmall
 from console.viewmodel.console_state import LinkPhase
@@ -166,6 +167,20 @@ async def test_reject_carries_the_reason_with_hostile_characters(size: tuple[int
         assert bench.source.sent == [
             RejectPlan(request_id="r1", actor="alex", plan="P-2", revision=1, reason="no [/]")
         ]
+
+
+async def test_a_rejection_can_lead_to_what_else_could_be_done() -> None:
+    async with console(cluster_views.waiting(), size=(120, 40), is_armed=True) as bench:
+        await bench.press("X", opens_dialog=True)
+        assert "next   nothing" in bench.screen
+        await bench.press("n", "o", "tab")
+        assert "next   ask the planner what if" in bench.screen
+        await bench.press("enter")
+        await bench.settle()
+        assert bench.source.sent == [
+            RejectPlan(request_id="r1", actor="alex", plan="P-2", revision=1, reason="no")
+        ]
+        assert isinstance(bench.app.screen, WhatIfDialog)
 
 
 async def test_escape_keeps_the_plan_waiting() -> None:
