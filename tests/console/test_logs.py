@@ -30,7 +30,7 @@ def answer(command: Command, output: Mapping[int, str] = OUTPUT) -> Reply | None
             {"rank": rank, "node": "n1", "name": f"f{rank}", "begin": begin, "end": len(text),
              "text": text[begin:], "error": ""}
         )  # fmt: skip
-    data = {"logs": logs, "is_previous": command.is_previous}
+    data: dict[str, Any] = {"logs": logs, "is_previous": command.is_previous}
     return Reply(request_id=command.request_id, is_ok=True, data=data)
 
 
