@@ -150,7 +150,7 @@ def _bars(state: State, incident: IncidentView, width: int, glyphs: Glyphs) -> l
         lines.append(Line(fit((*bar.spans, span(note, Tone.WARN)), width, glyphs.ellipsis)))
         begun += took
     if trained_s is not None:
-        # Often long before the cure: what is left goes on while a plan waits.
+        # Often long before the cure: what is left trains while a plan waits.
         lines.append(scale.bar("fault to training", trained_s, 0.0, Tone.STRONG))
     return lines
 
