@@ -213,9 +213,9 @@ def can_suspend(state: State) -> Enabled:
 
 
 def can_ask_planner(state: State) -> Enabled:
-    """Allow questions about a living cluster."""
+    """Allow questions about a cluster as it is, or as it was at the instant of a playback."""
     if state.playback is not None:
-        return "the past has no planner"
+        return True if state.is_live else "the playback does not answer"
     return why_not_current(state) or True
 
 

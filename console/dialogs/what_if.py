@@ -63,7 +63,9 @@ class WhatIfDialog(Dialog[None]):
         )
 
     def _made_real(self) -> list[Line]:
-        """Return what to type to have the newest scenario."""
+        """Return what to type to have the newest scenario; in the past nobody can have it."""
+        if self.state.playback is not None:
+            return []
         newest = next((each for each in self._scenarios if each.answer is not None), None)
         commands = shell_commands(supposition(newest.words)) if newest else []
         lines = [Line((span(f"  {each}", Tone.KEY),)) for each in commands]

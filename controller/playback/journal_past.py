@@ -23,6 +23,8 @@ from controller.api.wire import ReadEvidence, Reply
 from controller.core.events import ControllerStarted, Event
 from controller.core.instructions import Announce, Instruction
 from controller.core.machine import Machine
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState
 from controller.core.state.incident import Incident
 from controller.core.state.plan import Plan
 from controller.playback.past import Past, PastError, PastFacts, PastLine, mark_of
@@ -155,6 +157,11 @@ class JournalPast(Past):
     @override
     def evidence(self, question: ReadEvidence, at: float) -> Reply:
         return evidence_reply(question, self._position_at(at).machine.state)
+
+    @override
+    def core_at(self, at: float) -> tuple[ClusterState, Policy]:
+        machine = self._position_at(at).machine
+        return machine.state, machine.policy
 
     def _position_at(self, at: float) -> _Position:
         place = max(0, bisect_right(self._stretches, at, key=lambda each: each.at) - 1)

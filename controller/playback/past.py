@@ -15,6 +15,8 @@ from controller.api.views import (
     PlanView,
 )
 from controller.api.wire import ReadEvidence, Reply
+from controller.core.rules.policy import Policy
+from controller.core.state.cluster import ClusterState
 
 
 class PastError(Exception):
@@ -84,6 +86,14 @@ class Past(Protocol):
 
     def evidence(self, question: ReadEvidence, at: float) -> Reply:
         """Return the answer to a question for the evidence that was there at an instant."""
+        ...
+
+    def core_at(self, at: float) -> tuple[ClusterState, Policy] | None:
+        """Return the core's state and policy at an instant; None if only views are kept.
+
+        Raises:
+            PastError: The file has changed or is damaged.
+        """
         ...
 
 

@@ -7,8 +7,19 @@ from typing import Any, Final
 
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView, PlaybackView
-from controller.api.wire import Command, MovePlayback, ReadEvidence, ReadHistory, Reply, Shutdown
+from controller.api.wire import (
+    AskWhatIf,
+    Command,
+    DescribeCluster,
+    MovePlayback,
+    Question,
+    ReadEvidence,
+    ReadHistory,
+    Reply,
+    Shutdown,
+)
 from controller.clock import Clock
+from controller.plan.questions import answer
 from controller.playback.moments import instant
 from controller.playback.past import Past, PastError, lines_between, num_lines_until
 from controller.playback.playback_cursor import PlaybackCursor
@@ -18,6 +29,9 @@ _LOG: Final = logging.getLogger(__name__)
 _TICK_S: Final = 0.1
 _MOST_LINES: Final = 2000
 _THE_PAST: Final = "this is a playback of the past, which nothing changes"
+_VIEWS_ONLY: Final = (
+    "a recording has what was shown, and not what a planner needs: play the journal"
+)
 
 
 class PlaybackServer:
@@ -35,6 +49,7 @@ class PlaybackServer:
         self._num_lines = 0
         self._playback = self._described()
         self._ended = asyncio.Event()
+        self._questions: asyncio.Queue[Question] = asyncio.Queue()
         self._show_lines()
 
     @property
@@ -56,6 +71,7 @@ class PlaybackServer:
             tasks = [
                 group.create_task(self._api.run(socket)),
                 group.create_task(self._let_time_pass()),
+                group.create_task(self._answer_questions()),
             ]
             await self._ended.wait()
             # The reply has to leave first.
@@ -71,6 +87,20 @@ class PlaybackServer:
             self._go_to(self._cursor.after(now - then, self._past.facts.end))
             then = now
 
+    async def _answer_questions(self) -> None:
+        """Answer each question for the instant that is shown when its turn comes."""
+        while True:
+            question, at = await self._questions.get(), self._cursor.at
+            try:
+                known = self._past.core_at(at)
+            except PastError as error:
+                self._answer(question.request_id, "failed", str(error))
+                continue
+            if known is None:
+                self._answer(question.request_id, "unsupported", _VIEWS_ONLY)
+            else:
+                self._api.answer(await answer(question, *known, at))
+
     def _view(self) -> ClusterView:
         view = self._past.view_at(self._cursor.at)
         return view.model_copy(update={"playback": self._playback})
@@ -83,6 +113,8 @@ class PlaybackServer:
                 self._read_history(command)
             case ReadEvidence():
                 self._api.answer(self._past.evidence(command, self._cursor.at))
+            case AskWhatIf() | DescribeCluster():
+                self._questions.put_nowait(command)
             case Shutdown():
                 self._answer(command.request_id, "ok", "ending")
                 self.end()

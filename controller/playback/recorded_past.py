@@ -100,6 +100,10 @@ class RecordedPast(Past):
         text = "a recording has no tracebacks, stacks or logs: play the journal of the run back"
         return Reply(request_id=question.request_id, is_ok=False, code="unsupported", message=text)
 
+    @override
+    def core_at(self, at: float) -> None:
+        return None
+
     def _begin_of(self, place: int) -> _Position:
         whole = self._wholes[place]
         entries = read_entries(self._path, whole.begin)

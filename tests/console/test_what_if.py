@@ -10,6 +10,7 @@ from console.dialogs.what_if import WhatIfDialog
 from console.viewmodel.supposed_changes import SuppositionError, shell_commands, supposition
 from controller.api.wire import AskWhatIf, Command, OrderNode, Reply
 from tests.console.bench import Bench, console
+from tests.console.test_playback import past
 from tests.fakes import cluster_views
 
 ANSWER: dict[str, Any] = {
@@ -96,6 +97,17 @@ async def test_the_planner_is_asked_about_the_selected_node_and_nothing_changes(
             "2 continue gpt-b on n4", "unicron drain n1",
         ):  # fmt: skip
             assert text in bench.screen, text
+
+
+async def test_in_a_playback_the_planner_is_asked_and_nobody_can_have_its_plan() -> None:
+    async with console(past(cluster_views.calm()), size=(120, 48)) as bench:
+        await select(bench, "nodes")
+        await bench.press("w", opens_dialog=True)
+        await bench.press("enter")
+        await bench.settle()
+        assert [each.lost for each in asked(bench)] == [("n1",)]
+        assert "WAF 100% now → 83% of full" in bench.screen
+        assert "unicron drain" not in bench.screen
 
 
 async def test_three_scenarios_stand_below_each_other_the_newest_first() -> None:

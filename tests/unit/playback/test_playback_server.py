@@ -13,14 +13,24 @@ from console.viewmodel.console_state import State
 from controller.api.client import ask, connect
 from controller.api.server import ApiServer
 from controller.api.views import ClusterView
-from controller.api.wire import MovePlayback, OrderNode, ReadEvidence, Reply, Shutdown
+from controller.api.wire import (
+    AskWhatIf,
+    MovePlayback,
+    OrderNode,
+    ReadEvidence,
+    Reply,
+    Shutdown,
+)
 from controller.clock import SystemClock
 from controller.core.machine import Machine
+from controller.core.rehearsal import Supposition
+from controller.plan.rehearsal_answer import rehearsal_answer
 from controller.playback.journal_past import JournalPast
 from controller.playback.playback_cursor import PlaybackCursor
 from controller.playback.playback_server import PlaybackServer
 from controller.playback.recorded_past import RecordedPast
 from controller.store.history import HISTORY_NAME, History, HistoryLine, entries_of
+from nodeagent.protocol.ids import TaskId
 from tests.console.test_controller_link import Client, connected
 from tests.fakes import cluster_views
 from tests.fakes.api_server import FakeApiServer, running_server
@@ -65,6 +75,45 @@ async def test_the_evidence_is_that_of_the_instant(run_dir: Path, tmp_path: Path
     assert num_pieces(at_first) == 1
     assert num_pieces(at_end) == 2
     assert (before.is_ok, before.code) == (False, "unknown")
+
+
+async def test_the_planner_answers_for_the_instant(run_dir: Path, tmp_path: Path) -> None:
+    past = JournalPast(run_dir, "c")
+    instants = [mark.at for mark in past.facts.marks if mark.kind == "incident"][1::2]
+    answers, expected = [], []
+    async with served(past, tmp_path / "p.sock", past.facts.end) as client:
+        state = await client.until(lambda state: state.view is not None)
+        assert state.view is not None
+        name = state.view.tasks[0].name
+        question = AskWhatIf(request_id="w", actor="a", weights={name: 100.0})
+        for at in instants:
+            await client.link.send(move(by_s=at - past.facts.end - 1e9))
+            await client.link.send(move(by_s=at - past.facts.begin))
+            answers.append(await client.link.send(question))
+    for at in instants:
+        core = JournalPast(run_dir, "c").core_at(at)
+        supposition = Supposition(weights={TaskId(name): 100.0})
+        expected.append(rehearsal_answer(*core, at, supposition, has_problem=False))
+    found = [reply.data for reply in answers if reply.data is not None]
+    assert [each["objective"] for each in found] == [each["objective"] for each in expected]
+    assert [each["assignments"] for each in found] == [each["assignments"] for each in expected]
+    assert len({str(each["objective"]) for each in found}) > 1, "the instants differ"
+
+
+class ViewsOnly(JournalPast):
+    """A past without the core's state, as a recording is."""
+
+    def core_at(self, at: float) -> None:  # type: ignore[override]  # noqa: ARG002
+        return None
+
+
+async def test_a_past_of_views_has_no_planner(run_dir: Path, tmp_path: Path) -> None:
+    past = ViewsOnly(run_dir, "c")
+    async with served(past, tmp_path / "p.sock", past.facts.end) as client:
+        await client.until(lambda state: state.view is not None)
+        reply = await client.link.send(AskWhatIf(request_id="w", actor="a"))
+    assert (reply.is_ok, reply.code) == (False, "unsupported")
+    assert "not what a planner needs: play the journal" in reply.message
 
 
 def num_pieces(reply: Reply) -> object:
