@@ -407,20 +407,11 @@ def _serve_web(arguments: argparse.Namespace, demo_argv: Sequence[str]) -> int:
         if problem := connect_problem(place):
             _refuse_without_controller(arguments, problem)
         return served([f"--connect={place.absolute()}"])
-    from console.client.server_child import ServerChild  # noqa: PLC0415 (imported when needed)
 
-    clock = _clock()
-    with _exit_on_signals():
-        child = ServerChild(demo_argv, "demo")
-        started_at = clock()
-        try:
-            code = served([f"--connect={child.socket_path}"], lambda: child.exit_code is not None)
-            if child.exit_code is not None:
-                sys.stderr.write(f"{child.failure()}\n")
-                return child.exit_code
-        finally:
-            _end(child, clock() - started_at)
-    return code
+    def run(child: "ServerChild") -> int:
+        return served([f"--connect={child.socket_path}"], lambda: child.exit_code is not None)
+
+    return _with_child("demo", demo_argv, run)
 
 
 def _playback_argv(arguments: argparse.Namespace) -> list[str]:
@@ -442,15 +433,27 @@ def _run_child(
     configuration: "ConsoleConfiguration",
     limits: _Limits = _UNLIMITED,
 ) -> int:
-    from console.client.server_child import ServerChild, ServerChildSource  # noqa: PLC0415 (imported when needed)
+    from console.client.server_child import ServerChildSource  # noqa: PLC0415 (imported when needed)
+
+    def run(child: "ServerChild") -> int:
+        source = ServerChildSource(child, _clock())
+        return _run_app(source, configuration, limits, owns=what, clean_up=child.end)
+
+    return _with_child(what, argv, run)
+
+
+def _with_child(
+    what: Literal["demo", "playback"], argv: Sequence[str], run: "Callable[[ServerChild], int]"
+) -> int:
+    """Start a demo or a playback, and end it after ``run``; return the exit code."""
+    from console.client.server_child import ServerChild  # noqa: PLC0415 (imported when needed)
 
     clock = _clock()
     with _exit_on_signals():
         child = ServerChild(argv, what)
         started_at = clock()
         try:
-            source = ServerChildSource(child, clock)
-            code = _run_app(source, configuration, limits, owns=what, clean_up=child.end)
+            code = run(child)
             if code != 0 and child.exit_code is not None:
                 sys.stderr.write(f"{child.failure()}\n")
                 return code

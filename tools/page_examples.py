@@ -27,6 +27,8 @@ _EXAMPLE: Final = re.compile(
 )
 _WIDTH: Final = 110
 _LIMIT_S: Final = 120.0
+_NUM_TASKS: Final = 2
+"""How many tasks a demo has."""
 
 
 def made_anew(page: str, environment: Mapping[str, str]) -> str:
@@ -65,20 +67,22 @@ def _demo(environment: Mapping[str, str]) -> Iterator[Path]:
     """Run a demo until the block ends; its tasks train."""
     with tempfile.TemporaryDirectory(prefix="ur-") as directory:
         socket = Path(directory) / "api.sock"
-        demo = subprocess.Popen(
-            ["unicron", "demo", "--headless", "--serve", str(socket)],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        told = Path(directory) / "told.txt"
+        words = ["unicron", "demo", "--headless", "--serve", str(socket)]
+        with told.open("wb") as output:
+            demo = subprocess.Popen(
+                words, env=environment, stdout=subprocess.DEVNULL, stderr=output
+            )
         try:
-            assert demo.stderr is not None
             deadline = time.monotonic() + _LIMIT_S  # noqa: TID251 (a real demo)
-            num_training = 0
-            while num_training < 2 and time.monotonic() < deadline:  # noqa: TID251
-                num_training += "trains on" in demo.stderr.readline()
+            while told.read_text().count("trains on") < _NUM_TASKS:
+                if demo.poll() is not None or time.monotonic() > deadline:  # noqa: TID251
+                    raise ChildProcessError(f"the demo does not train: {told.read_text()[-500:]}")
+                time.sleep(0.5)
             yield socket
         finally:
             demo.terminate()
-            demo.communicate()
+            demo.wait()
 
 
 def main() -> int:

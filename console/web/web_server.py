@@ -29,7 +29,6 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from textual_serve import app_service
-from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 from typing_extensions import override
 
@@ -48,10 +47,8 @@ CLOSE_LIMIT_S: Final = 1.0
 """How long a page may take to agree that its terminal is closed."""
 MAX_SIDE: Final = 1_000
 """Columns or rows that a page may ask for."""
-
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
 """What a page may send at once; the longest are pasted texts."""
-
 POLL_S: Final = 0.5
 EXPLAINED: Final = """\
 Open this address in a browser on this machine. Who has it can look, and can't change the cluster.
@@ -76,15 +73,12 @@ class WebConsole:
     Args:
         argv: The console process of a tab.
         port: The port, 0 for a free one; ``DEFAULT_PORT`` if none is given.
-        token: What all addresses begin with; a random one if none is given.
     """
 
-    def __init__(
-        self, argv: Sequence[str], port: int | None = None, token: str | None = None
-    ) -> None:
+    def __init__(self, argv: Sequence[str], port: int | None) -> None:
         self._argv = argv
         self._port = DEFAULT_PORT if port is None else port
-        self._token = token or secrets.token_urlsafe(24)
+        self._token = secrets.token_urlsafe(24)
         self._runner: web.AppRunner | None = None
         self._tabs: set[web.WebSocketResponse] = set()
 
@@ -115,7 +109,8 @@ class WebConsole:
     async def stop(self) -> None:
         """Close all tabs and end their consoles."""
         for tab in tuple(self._tabs):
-            await tab.close(code=WSCloseCode.GOING_AWAY)
+            if tab.prepared:
+                await tab.close(code=WSCloseCode.GOING_AWAY)
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -183,7 +178,7 @@ class WebConsole:
 
 
 def serve(argv: Sequence[str], port: int | None, is_over: Callable[[], bool]) -> int:
-    """Serve consoles, and print the address, until a signal comes or ``is_over``.
+    """Serve consoles, and print the address; return 0 after a signal, 1 once ``is_over``.
 
     Args:
         argv: The console process of a tab.
@@ -210,10 +205,10 @@ async def _serve(console: WebConsole, is_over: Callable[[], bool]) -> int:
                     await stopped.wait()
     finally:
         await console.stop()
-    return 0
+    return 0 if stopped.is_set() else 1
 
 
-class _Console(AppService):
+class _Console(app_service.AppService):
     """The console process of one tab."""
 
     def __init__(self, argv: Sequence[str], socket: web.WebSocketResponse) -> None:
@@ -240,7 +235,7 @@ class _Console(AppService):
             preexec_fn=die_with_parent,
         )
         self._process, self._stdin = process, process.stdin
-        # What is left to the library, it prints as it is.
+        # The library prints the standard error of the process as it is: it gets an empty one.
         self._errors, process.stderr = process.stderr, asyncio.StreamReader()
         process.stderr.feed_eof()
         _LOG.info("console of a tab started: pid=%d", process.pid)
@@ -291,7 +286,7 @@ async def _hand_over(text: str, console: _Console, socket: web.WebSocketResponse
                 await console.blur()
             case _:
                 _LOG.warning("message of a page dropped: length=%d", len(text))
-    except ValueError:
+    except (RecursionError, ValueError):
         _LOG.warning("message of a page dropped: length=%d", len(text))
 
 

@@ -138,8 +138,8 @@ def _around(
 ) -> list[ReportedIteration]:
     """Return the iterations of the report, in their order.
 
-    Three kinds: the newest before the fault, the first new ones after it, and those that were run
-    again. The last ones are there twice, for comparison.
+    They are the newest before the fault, and the first new ones after it. An iteration that ran
+    again is there twice, for comparison.
     """
     there = [each for each in iterations if since <= each.at <= until]
     before = [each for each in there if each.at < incident.fault_at]
