@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from console.web.web_server import MAX_TABS
+from tests.console.test_terminal import journal_of_a_run
 from tests.fakes import cluster_views
 from tests.fakes.api_server import FakeApiServer
 from tests.fakes.browser import browser_page
@@ -164,6 +165,31 @@ async def test_no_console_outlives_the_server(tmp_path: Path, number: int) -> No
         code = await served.process.wait()
         assert code == (-number if number == signal.SIGKILL else 0)
         await until_gone(consoles)
+        await tab.close()
+
+
+async def test_a_console_that_paints_nothing_does_not_outlive_a_killed_server(
+    tmp_path: Path,
+) -> None:
+    journal_of_a_run(tmp_path)  # a playback that stands still
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "console.cli", "--web", "--port", "0"),
+        *("--playback", str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    served = Served(process, (await process.stdout.readline()).decode().strip())
+    async with aiohttp.ClientSession() as client:
+        tab = await client.ws_connect(served.socket_url, headers={"Origin": served.origin})
+        painted = b""
+        while b"PLAYBACK" not in painted:
+            painted += await tab.receive_bytes()
+        [console] = served.consoles()
+        below = [console, *console.children(recursive=True)]
+        assert len(below) == 2, "the console and its playback"
+        process.kill()
+        await process.wait()
+        await until_gone(below)
         await tab.close()
 
 
