@@ -49,7 +49,8 @@ from console.viewmodel.reducer import (
     InstantMarked,
     ModeSwitched,
 )
-from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of
+from console.viewmodel.supposed_changes import SupposedOrder
+from console.viewmodel.verbs import VERB_BY_ID, Verb, effect_of, prefilled
 from console.widgets.appearance import Appearance
 from controller.api.views import ClusterView, IncidentState, NodeView, PlanState
 from controller.api.wire import (
@@ -231,8 +232,10 @@ class OperatorActions(Operator):
             return
         self._order(verb, subject)
 
-    def _order(self, verb: Verb, subject: DetailSubject | None) -> None:
-        """Ask whether to carry out a verb on a subject."""
+    def _order(
+        self, verb: Verb, subject: DetailSubject | None, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Ask whether to carry out a verb on a subject; ``then`` follows an order that is sent."""
         host, view = self._host, self._host.state.view
         if view is None:
             return
@@ -253,11 +256,22 @@ class OperatorActions(Operator):
                 return
             title = f"{verb.button.lower()} {name or text}".strip()
             host.transmit(command, title, effect_of(verb, name, text))
+            then()
 
         dialog = OrderDialog(
             host.appearance, self._clock, host.state, verb, subject, self._ask_planner
         )
         host.ask(dialog, answered)
+
+    def _order_if_able(
+        self, verb: Verb, subject: DetailSubject, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Ask about an order that the console may send now, or say why it may not."""
+        reason = COMMAND_BY_ID[verb.id].enabled(self._host.state)
+        if reason is not True:
+            self._blocked(verb, reason)
+        else:
+            self._order(verb, subject, then)
 
     def _subject_of(self, verb: Verb) -> DetailSubject | None:
         """Return what is on the screen, or selected, if a verb can be about it."""
@@ -422,7 +436,19 @@ class OperatorActions(Operator):
         verbs = {"node": "lose", "task": "finish"}
         verb = verbs.get(subject.kind) if subject is not None else None
         words = f"{verb} {subject.name}" if subject is not None and verb else ""
-        host.open(WhatIfDialog(host.appearance, self._clock, host.state, words, self._ask_planner))
+        dialog = WhatIfDialog(host.appearance, self._clock, host.state, words, self._ask_planner)
+        host.ask(dialog, self._order_each)
+
+    def _order_each(self, orders: tuple[SupposedOrder, ...] | None) -> None:
+        """Ask about one order after the other; the rest is dropped with one that is not sent."""
+        if orders:
+            first, *others = orders
+            subject = DetailSubject(first.kind, first.name)
+            self._order_if_able(
+                prefilled(VERB_BY_ID[first.verb_id], first.text),
+                subject,
+                lambda: self._order_each(tuple(others)),
+            )
 
     async def _ask_planner(self, fields: dict[str, Any]) -> Reply:
         return await self._answer(AskWhatIf, **fields)
@@ -452,11 +478,7 @@ class OperatorActions(Operator):
             if not chosen.verb_id:
                 self._open_detail(chosen.subject)
                 return
-            verb, enabled = VERB_BY_ID[chosen.verb_id], COMMAND_BY_ID[chosen.verb_id].enabled
-            if (reason := enabled(host.state)) is not True:
-                self._blocked(verb, reason)
-            else:
-                self._order(verb, chosen.subject)
+            self._order_if_able(VERB_BY_ID[chosen.verb_id], chosen.subject)
 
         host.ask(GoToDialog(host.appearance, self._clock, host.state), answered)
 

@@ -14,10 +14,12 @@ from console.viewmodel.supposed_changes import (
     GRAMMAR,
     MOST_COMPARED,
     SupposedCase,
+    SupposedOrder,
     SuppositionError,
     answered,
+    not_ordered,
+    orders_of,
     scenario_lines,
-    shell_commands,
     supposition,
 )
 from console.widgets.appearance import Appearance
@@ -27,8 +29,11 @@ AskPlanner = Callable[[dict[str, Any]], Awaitable[Reply]]
 """Asks with the fields of ``AskWhatIf``."""
 
 
-class WhatIfDialog(Dialog[None]):
-    """Scenarios, the newest first. The cluster does not change."""
+class WhatIfDialog(Dialog[tuple[SupposedOrder, ...]]):
+    """Scenarios, the newest first. The cluster does not change.
+
+    The result are the orders that make the newest scenario real, if the operator wants them.
+    """
 
     def __init__(
         self,
@@ -59,27 +64,58 @@ class WhatIfDialog(Dialog[None]):
         return DialogContent(
             title=f"WHAT-IF on {cluster}: nothing changes",
             body=body,
-            foot=[Line((span("  Enter asks, pageup and pagedown scroll, esc closes", Tone.DIM),))],
+            foot=[Line((span(f"  {self._hint()}", Tone.DIM),))],
         )
 
-    def _made_real(self) -> list[Line]:
-        """Return what to type to have the newest scenario; in the past nobody can have it."""
-        if self.state.playback is not None:
-            return []
+    def _hint(self) -> str:
+        can_order = self._orders() and not self.state.is_view_only
+        orders = ", tab orders the newest" if can_order else ""
+        return f"Enter asks{orders}, pageup and pagedown scroll, esc closes"
+
+    def _newest_fields(self) -> dict[str, Any]:
+        """Return what the newest answered scenario supposes."""
         newest = next((each for each in self._scenarios if each.answer is not None), None)
-        commands = shell_commands(supposition(newest.words)) if newest else []
-        lines = [Line((span(f"  {each}", Tone.KEY),)) for each in commands]
-        return [Line(), Line((span("  in a shell:", Tone.DIM),)), *lines] if lines else []
+        return supposition(newest.words) if newest else {}
+
+    def _orders(self) -> tuple[SupposedOrder, ...]:
+        """Return the orders for the newest scenario; in the past nobody can have it."""
+        return () if self.state.playback is not None else orders_of(self._newest_fields())
+
+    def _made_real(self) -> list[Line]:
+        """Return what to type to have the newest scenario, and what no order can bring about."""
+        orders = self._orders()
+        if not orders:
+            return []
+        lead = "" if self.state.is_view_only else "tab orders this, each after a question; "
+        lines = [Line(), Line((span(f"  {lead}in a shell:", Tone.DIM),))]
+        lines += [Line((span(f"  {each.shell}", Tone.KEY),)) for each in orders]
+        if rest := not_ordered(self._newest_fields()):
+            lines.append(Line((span(f"  no order brings about: {rest}", Tone.WARN),)))
+        return lines
 
     @override
     def pressed(self, key: str, character: str | None) -> None:
         self._note = ""
         if key == "enter":
             self._ask_planner()
+        elif key == "tab":
+            self._order()
         elif key in {"up", "down"}:
             self.scroll_lines(1 if key == "down" else -1)
         else:
             self._text = self._text.pressed(key, character)
+
+    def _order(self) -> None:
+        """Close and go through the orders of the newest scenario."""
+        orders = self._orders()
+        if self.state.is_view_only:
+            self._note = "this console only looks: type the commands in a shell"
+        elif orders:
+            self.finish(orders)
+        elif self.state.playback is not None:
+            self._note = "in the past nothing can be ordered"
+        else:
+            self._note = "ask first: an answered scenario that loses, finishes or weighs is ordered"
 
     def on_paste(self, event: events.Paste) -> None:
         """Take pasted words; they are asked with Enter."""

@@ -5,7 +5,7 @@ What is supposed is typed as words, for instance ``lose n2,n3 add 8 weight gpt-a
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -86,13 +86,52 @@ _READERS: Final[Mapping[str, Callable[[dict[str, Any], str], None]]] = {
 }  # fmt: skip
 
 
-def shell_commands(fields: Mapping[str, Any]) -> list[str]:
-    """Return what to type in a shell to have it so, as far as an operator can."""
-    return [
-        *(f"unicron drain {node}" for node in fields.get("lost", ())),
-        *(f"unicron weight {task} {each:g}" for task, each in fields.get("weights", {}).items()),
-        *(f"unicron finish {task}" for task in fields.get("finished", ())),
-    ]
+class SupposedOrder(NamedTuple):
+    """An order of an operator that makes a part of a supposition real.
+
+    Attributes:
+        verb_id: The verb, as in ``console.viewmodel.verbs``.
+        kind: What it is about: "node" or "task".
+        name: Name of that node or task.
+        text: What the verb takes beside it, empty if it takes nothing or asks for it.
+        shell: What to type in a shell for the same.
+    """
+
+    verb_id: str
+    kind: Literal["node", "task"]
+    name: str
+    text: str
+    shell: str
+
+
+def orders_of(fields: Mapping[str, Any]) -> tuple[SupposedOrder, ...]:
+    """Return the orders that make a supposition real, as far as an operator can.
+
+    A task that is supposed to be over is stopped: that gives its workers away, too, and it can be
+    started again.
+    """
+    return (
+        *(
+            SupposedOrder("node.drain", "node", node, "", f"unicron drain {node}")
+            for node in fields.get("lost", ())
+        ),
+        *(
+            SupposedOrder(
+                "task.weight", "task", task, f"{each:g}", f"unicron weight {task} {each:g}"
+            )
+            for task, each in fields.get("weights", {}).items()
+        ),
+        *(
+            SupposedOrder("task.stop", "task", task, "", f"unicron stop {task}")
+            for task in fields.get("finished", ())
+        ),
+    )
+
+
+def not_ordered(fields: Mapping[str, Any]) -> str:
+    """Return the words of a supposition that no order makes real; empty if there are none."""
+    words = [f"fault {task}" for task in fields.get("faulted", ())]
+    return "  ".join([f"add {fields['num_added']}", *words] if "num_added" in fields else words)
 
 
 def answered(words: str, reply: Reply) -> SupposedCase:

@@ -6,7 +6,7 @@ shell's help does.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -395,6 +395,13 @@ VERBS: Final = (
 )  # fmt: skip
 
 VERB_BY_ID: Final = {verb.id: verb for verb in VERBS}
+
+
+def prefilled(verb: Verb, text: str) -> Verb:
+    """Return a verb whose field has a text already."""
+    if verb.text is None or not text:
+        return verb
+    return replace(verb, text=replace(verb.text, default=text))
 
 
 def effect_of(verb: Verb, name: str, text: str) -> SeenEffect | None:

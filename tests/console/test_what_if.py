@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from textual.events import Paste
 
+from console.dialogs.frame import Dialog
 from console.dialogs.order import OrderDialog
 from console.dialogs.what_if import WhatIfDialog
-from console.viewmodel.supposed_changes import SuppositionError, shell_commands, supposition
-from controller.api.wire import AskWhatIf, Command, OrderNode, Reply
+from console.viewmodel.supposed_changes import SuppositionError, not_ordered, orders_of, supposition
+from console.viewmodel.verbs import VERB_BY_ID
+from controller.api.wire import AskWhatIf, Command, LimitTask, OrderNode, Reply
 from tests.console.bench import Bench, console
 from tests.console.test_playback import past
 from tests.fakes import cluster_views
@@ -74,11 +76,86 @@ def test_what_is_not_understood_is_named(words: str, error: str) -> None:
         supposition(words)
 
 
-def test_the_shell_commands_are_those_of_an_operator() -> None:
-    fields = supposition("lose n2 weight gpt-a=2 finish gpt-b add 8")
-    assert shell_commands(fields) == [
-        "unicron drain n2", "unicron weight gpt-a 2", "unicron finish gpt-b",
+def test_the_orders_are_those_of_an_operator_and_the_rest_is_named() -> None:
+    fields = supposition("lose n2 weight gpt-a=2 finish gpt-b add 8 fault gpt-c")
+    assert [each.shell for each in orders_of(fields)] == [
+        "unicron drain n2", "unicron weight gpt-a 2", "unicron stop gpt-b",
     ]  # fmt: skip
+    assert {each.verb_id for each in orders_of(fields)} <= set(VERB_BY_ID)
+    assert not_ordered(fields) == "add 8  fault gpt-c"
+    assert not_ordered(supposition("lose n2")) == ""
+
+
+async def scenario(bench: Bench, words: str) -> None:
+    """Ask the planner about these words."""
+    bench.source.answer = answer
+    await bench.press("w", opens_dialog=True)
+    await bench.press("ctrl+u")
+    bench.app.screen.post_message(Paste(words))
+    await bench.settle()
+    await bench.press("enter")
+    await bench.settle()
+
+
+async def test_a_scenario_is_ordered_each_part_after_its_own_question() -> None:
+    async with console(cluster_views.calm(), size=(120, 60), is_armed=True) as bench:
+        await scenario(bench, "lose n2 weight gpt-a=2 add 8")
+        assert "no order brings about: add 8" in bench.screen
+        await bench.press("tab", opens_dialog=True)
+        assert "Drain n2?" in bench.screen
+        await bench.press("enter")
+        await bench.press(*"n2")
+        await bench.press("enter", opens_dialog=True)
+        assert "Give gpt-a another weight?" in bench.screen
+        assert "weight: 2" in bench.screen
+        await bench.press("enter")
+        await bench.settle()
+        await bench.press("y", "enter")
+        await bench.settle()
+        drain, weight = bench.source.sent
+        assert isinstance(drain, OrderNode)
+        assert (drain.order, drain.node) == ("drain", "n2")
+        assert isinstance(weight, LimitTask)
+        assert (weight.task, weight.weight) == ("gpt-a", 2.0)
+        assert not isinstance(bench.app.screen, Dialog)
+
+
+async def test_what_follows_an_order_that_is_not_sent_is_dropped() -> None:
+    async with console(cluster_views.calm(), size=(120, 60), is_armed=True) as bench:
+        await scenario(bench, "lose n2 weight gpt-a=2")
+        await bench.press("tab", opens_dialog=True)
+        await bench.press("escape")
+        await bench.settle()
+        assert not isinstance(bench.app.screen, Dialog)
+        assert bench.source.sent == []
+
+
+async def test_only_an_armed_console_orders_a_scenario() -> None:
+    async with console(cluster_views.calm(), size=(120, 60)) as bench:
+        await scenario(bench, "lose n2")
+        await bench.press("tab")
+        await bench.settle()
+        assert not isinstance(bench.app.screen, Dialog)
+        assert "view mode, ctrl+t allows actions" in bench.screen
+        assert bench.source.sent == []
+
+
+async def test_a_console_that_only_looks_names_the_commands() -> None:
+    async with console(cluster_views.calm(), size=(120, 60), is_view_only=True) as bench:
+        await scenario(bench, "lose n2")
+        assert "unicron drain n2" in bench.screen
+        assert "tab orders" not in bench.screen
+        await bench.press("tab")
+        assert "this console only looks" in bench.screen
+        assert isinstance(bench.app.screen, WhatIfDialog)
+
+
+async def test_nothing_is_ordered_before_the_planner_has_answered() -> None:
+    async with console(cluster_views.calm(), size=(120, 60), is_armed=True) as bench:
+        await scenario(bench, "add 8")
+        await bench.press("tab")
+        assert "ask first" in bench.screen
+        assert isinstance(bench.app.screen, WhatIfDialog)
 
 
 async def test_the_planner_is_asked_about_the_selected_node_and_nothing_changes() -> None:
@@ -108,6 +185,8 @@ async def test_in_a_playback_the_planner_is_asked_and_nobody_can_have_its_plan()
         assert [each.lost for each in asked(bench)] == [("n1",)]
         assert "WAF 100% now → 83% of full" in bench.screen
         assert "unicron drain" not in bench.screen
+        await bench.press("tab")
+        assert "in the past nothing can be ordered" in bench.screen
 
 
 async def test_three_scenarios_stand_below_each_other_the_newest_first() -> None:
