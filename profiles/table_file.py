@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from profiles.json_faults import digits_fault
 from profiles.records import Record, RecordError, parse_record, read_text, validated
@@ -34,6 +34,24 @@ class LayoutRecord(Record):
     tp: _Workers = 1
     pp: _Workers = 1
     dp: _Workers = 1
+    cp: _Workers = 1
+    """Workers that divide each sample's tokens. No task of Unicron's is trained so."""
+
+    @property
+    def num_workers(self) -> int:
+        """Workers that the layout needs."""
+        return self.tp * self.pp * self.dp * self.cp
+
+    def __str__(self) -> str:
+        """As operators read it."""
+        context = f" cp{self.cp}" if self.cp > 1 else ""
+        return f"tp{self.tp} pp{self.pp} dp{self.dp}{context}"
+
+    @model_serializer(mode="wrap")
+    def _leave_out_unused(self, write: SerializerFunctionWrapHandler) -> dict[str, int]:
+        """Leave ``cp`` out where there is none: older versions do not know it."""
+        written: dict[str, int] = write(self)
+        return {key: size for key, size in written.items() if key != "cp" or size > 1}
 
 
 class TablePoint(Record):
@@ -81,10 +99,10 @@ def load_table(path: Path) -> TableFile:
         if point.workers in seen:
             raise RecordError(f"{place}.workers: {point.workers} is listed twice; list it once")
         seen.add(point.workers)
-        size = point.layout.tp * point.layout.pp * point.layout.dp
+        size = point.layout.num_workers
         if size != point.workers:
             raise RecordError(
-                f"{place}.layout: makes {size} workers, not {point.workers}: tp x pp x dp"
+                f"{place}.layout: makes {size} workers, not {point.workers}: tp x pp x dp x cp"
             )
     points = sorted(table.points, key=lambda point: point.workers)
     return table.model_copy(update={"points": points})
@@ -207,7 +225,7 @@ def estimated_table(title: str, layouts: Iterable[dict[str, Any]]) -> TableFile:
         TablePoint(
             workers=row["workers"],
             flops_per_s=row["flops_per_s"],
-            layout=LayoutRecord(tp=row["tp"], pp=row["pp"], dp=row["dp"]),
+            layout=LayoutRecord(tp=row["tp"], pp=row["pp"], dp=row["dp"], cp=row["cp"]),
             origin="estimated",
         )
         for row in layouts

@@ -9,7 +9,7 @@ Sizes of the table stand for those of ``points``, which may be left out then; th
 from pathlib import Path
 
 from profiles.records import RecordError
-from profiles.table_file import load_table
+from profiles.table_file import TablePoint, load_table
 
 
 def with_points_of_file(entry: object, folder: Path) -> object:
@@ -30,15 +30,26 @@ def with_points_of_file(entry: object, folder: Path) -> object:
         raise RecordError(f"throughput.points = {given!r:.60}: must be a list")
     if "\0" in name:
         raise RecordError(f"throughput.file = {name!r:.60}: must be the path of a table")
-    points = [
-        {
-            "workers": point.workers,
-            "flops_per_s": point.flops_per_s,
-            "layout": point.layout.model_dump(),
-        }
-        for point in load_table(folder / name).points
-    ]
+    points = [_trainable(point, folder / name) for point in load_table(folder / name).points]
     sizes = {point["workers"] for point in points}
     kept = [each for each in given if not (isinstance(each, dict) and each.get("workers") in sizes)]
     rest = {key: value for key, value in throughput.items() if key != "file"}
     return entry | {"throughput": rest | {"points": [*kept, *points]}}
+
+
+def _trainable(point: TablePoint, path: Path) -> dict[str, object]:
+    """Return a point as a task lists it.
+
+    Raises:
+        RecordError: No task is trained in its layout.
+    """
+    if point.layout.cp > 1:
+        raise RecordError(
+            f"{path}: {point.workers} workers: {point.layout}: Unicron trains no task with context"
+            " parallelism; estimate the table without --context-parallel"
+        )
+    return {
+        "workers": point.workers,
+        "flops_per_s": point.flops_per_s,
+        "layout": point.layout.model_dump(),
+    }

@@ -217,10 +217,6 @@ def _context_parallel(arguments: argparse.Namespace, shape: DecoderShape, stack:
         )
     if shape.seq % (2 * cp) and cp > 1:
         raise RecordError(f"{option} {cp}: {shape.seq} tokens are not a multiple of {2 * cp}")
-    if cp > 1 and arguments.output is not None:
-        raise RecordError(
-            f"--output: a table's layouts are tp x pp x dp; leave it out, or {option}"
-        )
     return cp
 
 
@@ -232,8 +228,9 @@ def _global_batch(text: str | None, shape: DecoderShape) -> int:
 
 def _print(answer: dict[str, Any]) -> None:
     console = plain_console()
+    layout = ("tp", "pp", "dp", "cp") if answer["context_parallel"] > 1 else ("tp", "pp", "dp")
     heads = (
-        "workers", "PFLOP/s", "TFLOP/s per GPU", "iteration, s", "tp", "pp", "dp", "virtual",
+        "workers", "PFLOP/s", "TFLOP/s per GPU", "iteration, s", *layout, "virtual",
         "micro-batch", "recompute", "optimizer", "GiB",
     )  # fmt: skip
     rows = [
@@ -242,7 +239,7 @@ def _print(answer: dict[str, Any]) -> None:
             f"{row['flops_per_s'] / 1e15:.4g}",
             f"{row['tflops_per_gpu']:.1f}",
             f"{row['iteration_s']:.3g}",
-            *(str(row[key]) for key in ("tp", "pp", "dp", "virtual_stages", "micro_batch")),
+            *(str(row[key]) for key in (*layout, "virtual_stages", "micro_batch")),
             _recomputed(row),
             "sharded" if row["distributed_optimizer"] else "whole",
             f"{row['memory_gib']:.0f}",

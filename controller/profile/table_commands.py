@@ -120,7 +120,7 @@ def print_table(table: TableFile) -> None:
 
 
 def _row(point: TablePoint, scale: float, most: float) -> tuple[RenderableType, ...]:
-    each, layout = point.flops_per_s / point.workers, point.layout
+    each = point.flops_per_s / point.workers
     count = f", {point.iterations} iterations" if point.iterations else ""
     count += f" of {point.iteration_s:.3g} s" if point.iteration_s else ""
     return (
@@ -128,7 +128,7 @@ def _row(point: TablePoint, scale: float, most: float) -> tuple[RenderableType, 
         f"{point.flops_per_s / scale:,.1f}",
         f"{each / scale:.1f}",
         ProgressBar(total=most, completed=each, width=_BAR),
-        f"tp{layout.tp} pp{layout.pp} dp{layout.dp}",
+        str(point.layout),
         f"{point.origin}{count}",
     )
 

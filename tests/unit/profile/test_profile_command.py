@@ -10,6 +10,9 @@ import pytest
 from controller.cli import main
 from controller.plan.problem_file import load_problem
 from profiles.layout import Layout
+from profiles.records import RecordError
+from profiles.table_file import load_table
+from profiles.table_key import with_points_of_file
 
 PUBLISHED = Path(__file__).parents[3] / "profiles" / "data" / "throughput" / "published.jsonl"
 POINT: dict[str, Any] = {
@@ -198,6 +201,24 @@ def test_fp8_and_context_parallelism_are_planned_and_unmeasured_hardware_is_name
     assert answer["left_out"] == {"12": "not a multiple of 8, the context-parallel size"}
     assert main(["profile", "estimate", "--hardware", "mi300x-192g", *arguments[:4]]) == 0
     assert "not measured: mi300x-192g" in capsys.readouterr().out
+
+
+def test_a_table_with_context_parallelism_is_shown_and_no_task_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "long.json"
+    sizes = ["--model", "llama3-8b", "--workers", "8,16", "--output", str(table)]
+    assert main([*ESTIMATE, *sizes, "--context-parallel", "4"]) == 0
+    assert " cp " in capsys.readouterr().out
+    assert main(["profile", "show", str(table)]) == 0
+    assert "cp4" in capsys.readouterr().out
+    assert [point.layout.num_workers for point in load_table(table).points] == [8, 16]
+    with pytest.raises(RecordError, match="8 workers: tp2 pp1 dp1 cp4: Unicron trains no task"):
+        with_points_of_file({"throughput": {"file": table.name}}, tmp_path)
+    assert main([*ESTIMATE, *sizes[:-1], str(tmp_path / "short.json")]) == 0
+    assert " cp " not in capsys.readouterr().out
+    assert "cp" not in (tmp_path / "short.json").read_text()
+    with_points_of_file({"throughput": {"file": "short.json"}}, tmp_path)
 
 
 def test_check_prints_a_table(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
