@@ -1,6 +1,7 @@
 """Measures what the console costs, and how soon it answers.
 
-    python benchmarks/console_cost.py [--nodes N ...] [--seconds S] [--keys N] [--write-docs]
+    python benchmarks/console_cost.py [--nodes N ...] [--seconds S] [--keys N] [--speed N]
+        [--write-docs]
 
 A real API socket serves a made-up cluster, with eight workers a node and a task for each 16 nodes.
 Every second each node sends a heartbeat and each task commits an iteration, spread over ten
@@ -13,6 +14,9 @@ changes. A real ``unicron-console`` shows it on a terminal of 200 x 60. Figures:
 - ``received_kb_s``, ``output_kb_s``: bytes from the controller, and to the terminal;
 - ``cpu``, ``controller_cpu``: cores that the console takes, and that serving it takes;
 - ``rss_mb``, ``growth_mb``: memory of the console, and how much it grew in ``--seconds``.
+
+With ``--speed 10`` ten times as much happens in a second, so that 360 seconds are an hour of the
+cluster. An event is logged per change of a task.
 
 These are measurements of one machine at one time, not limits.
 """
@@ -49,6 +53,7 @@ from controller.api.server import ApiServer
 from controller.api.views import (
     ClusterView,
     LayoutView,
+    LogLine,
     NodeCondition,
     NodeView,
     PaceView,
@@ -72,21 +77,35 @@ _KEY: Final = b"\t"
 class Fleet:
     """A cluster that trains, as views: what a change leaves alone stays the same object."""
 
-    def __init__(self, num_nodes: int) -> None:
+    def __init__(self, num_nodes: int, speed: int) -> None:
         self._began_s = time.perf_counter()
+        self._speed = speed
         self._nodes = [self._node(number, 0) for number in range(num_nodes)]
         self._tasks = [
             self._task(number, 0) for number in range(max(1, num_nodes // _NODES_PER_TASK))
         ]
-        self._num_changes = 0
+        self._num_changes = self._num_lines = 0
 
-    def change(self) -> None:
-        """Let a tenth of the nodes and tasks say something."""
+    def change(self, server: ApiServer) -> None:
+        """Let a tenth of the nodes and tasks say something, as often as ``speed``."""
+        for _ in range(self._speed):
+            self._change_once(server)
+        server.state_changed()
+
+    def _change_once(self, server: ApiServer) -> None:
         iteration, turn = divmod(self._num_changes, _CHANGES_PER_S)
         for number in range(turn, len(self._nodes), _CHANGES_PER_S):
             self._nodes[number] = self._node(number, iteration)
         for number in range(turn, len(self._tasks), _CHANGES_PER_S):
             self._tasks[number] = self._task(number, iteration)
+            self._num_lines += 1
+            text = f"iteration {iteration + _NUM_LOSSES}: loss {self._tasks[number].loss:.6f}"
+            server.add_line(
+                LogLine(
+                    seq=self._num_lines, at=self._now_s(), level="info",
+                    source=self._tasks[number].name, text=text,
+                )
+            )  # fmt: skip
         self._num_changes += 1
 
     def view(self) -> ClusterView:
@@ -105,7 +124,7 @@ class Fleet:
         )
 
     def _now_s(self) -> float:
-        return time.perf_counter() - self._began_s
+        return (time.perf_counter() - self._began_s) * self._speed
 
     def _node(self, number: int, iteration: int) -> NodeView:
         task, place = divmod(number, _NODES_PER_TASK)
@@ -233,7 +252,7 @@ class Reader:
 
 
 async def _measure(num_nodes: int, options: argparse.Namespace) -> dict[str, Any]:
-    fleet = Fleet(num_nodes)
+    fleet = Fleet(num_nodes, options.speed)
     with tempfile.TemporaryDirectory(prefix="uc-") as name:
         socket = Path(name) / "api.sock"
         async with _served(fleet, socket) as server:
@@ -295,9 +314,8 @@ async def _change(fleet: Fleet, server: ApiServer, seconds: float) -> float:
     next_s = time.perf_counter()
     while next_s < end_s:
         began_s = time.process_time()
-        fleet.change()
+        fleet.change(server)
         own_s += time.process_time() - began_s
-        server.state_changed()
         next_s += 1 / _CHANGES_PER_S
         await asyncio.sleep(max(0.0, next_s - time.perf_counter()))
     return own_s
@@ -347,6 +365,7 @@ def main() -> None:
         help="sizes of the cluster; default 4 64 256 1024",
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="default 20")
+    parser.add_argument("--speed", type=int, default=1, metavar="N", help="default 1")
     parser.add_argument("--keys", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument("--write-docs", action="store_true", help="write the figures into docs/")
     options = parser.parse_args()

@@ -66,6 +66,11 @@ class _Client:
         self.wake = asyncio.Event()
         self.wake.set()
 
+    @property
+    def has_something(self) -> bool:
+        """Whether a view or lines wait for it."""
+        return self.has_news or self.has_jumped or bool(self.lines)
+
     def add_line(self, line: LogLine) -> None:
         """Queue a log line."""
         self.lines.append(line)
@@ -221,6 +226,7 @@ class ApiServer:
                     self._news = None
                     for client in self._clients:
                         client.has_news = True
+                        self._write_replies(client)
                         self._write_news(client)
                     _LOG.info("API is closed: socket=%s clients=%d", path, len(self._clients))
 
@@ -273,17 +279,25 @@ class ApiServer:
             self._command(command.model_copy(update={"request_id": number}))
 
     async def _send(self, client: _Client) -> None:
+        """Send replies at once; views and lines after a rest that grows with what a view costs."""
+        time_s = asyncio.get_running_loop().time
+        sent_at = rests_until = time_s()
         while True:
+            due_at = rests_until if client.has_something else sent_at + _SILENCE_S
             try:
-                async with asyncio.timeout(_SILENCE_S):
+                async with asyncio.timeout_at(due_at):
                     await client.wake.wait()
             except TimeoutError:
-                client.has_news = True  # without changes, too: else the view looks stale
-                self._news = None
+                if not client.has_something:  # without changes, too: else the view looks stale
+                    client.has_news = True
+                    self._news = None
             client.wake.clear()
-            self._write_news(client)
+            self._write_replies(client)
+            if client.has_something and time_s() >= rests_until:
+                self._write_news(client)
+                sent_at = time_s()
+                rests_until = sent_at + self._interval_s
             await client.writer.drain()
-            await asyncio.sleep(self._interval_s)
 
     def _newest_line(self, client: _Client) -> bytes:
         """Return the newest view as a line for a client.
@@ -297,10 +311,12 @@ class ApiServer:
         client.base = self._news.view if client.follows_changes else None
         return line
 
-    def _write_news(self, client: _Client) -> None:
-        """Write all waiting messages, without blocking."""
+    def _write_replies(self, client: _Client) -> None:
         while client.replies:
             client.writer.write(_line(client.replies.popleft()))
+
+    def _write_news(self, client: _Client) -> None:
+        """Write the view and the lines that wait, without blocking."""
         if client.has_news:
             client.has_news = False
             client.writer.write(self._newest_line(client))

@@ -3,8 +3,8 @@
 On connect the server sends ``Greeting``, one ``Snapshot`` and the newest log lines. After that it
 sends a ``Snapshot`` after a change, at most ten times a second, and every log line once. A client
 that has sent ``FollowChanges`` gets ``Changes`` instead of later snapshots. A client sends a
-``Command`` and gets one ``Reply`` with the same ``request_id``. A refused command changes nothing,
-and its reply gives the reason.
+``Command`` and gets one ``Reply`` with the same ``request_id``, which waits for no snapshot. A
+refused command changes nothing, and its reply gives the reason.
 """
 
 from typing import Annotated, Final, Literal

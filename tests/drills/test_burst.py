@@ -36,9 +36,10 @@ def test_two_lost_nodes_are_one_incident_one_plan_and_one_generation(two_lost: D
         [e for e in two_lost.of_kind(kind) if float(str(e["at"])) < end]
         for kind in ("plan", "start")
     )
-    # A busy machine sees the second loss late: the first is then being cured already.
+    # A busy machine sees the second loss late: the first plan is then revised, or carried out.
     is_late = max(float(str(e["at"])) for e in lost) > min(float(str(e["at"])) for e in plans)
-    assert {e["source"] for e in plans} == ({"P-1", "P-2"} if is_late else {"P-1"})
+    named = {e["source"] for e in plans}
+    assert named == {"P-1"} or (is_late and named == {"P-1", "P-2"})
     for task in ("gpt-a", "gpt-b"):
         assert [e["generation"] for e in starts if e["source"] == task] == [1, 2]
 

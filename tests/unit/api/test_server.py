@@ -213,6 +213,21 @@ async def test_many_changes_are_one_snapshot_of_the_newest(served: Served) -> No
     assert served.num_views == num_before + 1
 
 
+async def test_a_reply_does_not_wait_for_views_that_are_slow_to_make(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After such a view the next ones rest for longer than this test may take."""
+    monkeypatch.setattr(server, "_LARGEST_SHARE", 1e-6)
+    async with connected(served) as client:
+        await client.next_of(Snapshot)
+        served.change(7.0)
+        client.send(drill())
+        async with asyncio.timeout(LIMIT_S):
+            served.answer(await served.next_command(), "done")
+            assert (await client.next_of(Reply)).message == "done"
+        assert served.num_views == 1
+
+
 async def test_silence_is_told_by_a_snapshot_so_that_the_view_is_not_stale(served: Served) -> None:
     async with connected(served) as client:
         await client.next_of(Snapshot)
