@@ -53,6 +53,7 @@ from controller.api.server import ApiServer
 from controller.api.views import (
     ClusterView,
     LayoutView,
+    LogLevel,
     LogLine,
     NodeCondition,
     NodeView,
@@ -102,7 +103,7 @@ class Fleet:
             text = f"iteration {iteration + _NUM_LOSSES}: loss {self._tasks[number].loss:.6f}"
             server.add_line(
                 LogLine(
-                    seq=self._num_lines, at=self._now_s(), level="info",
+                    seq=self._num_lines, at=self._now_s(), level=LogLevel.INFO,
                     source=self._tasks[number].name, text=text,
                 )
             )  # fmt: skip

@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.geometry import Size
 from textual.screen import Screen
+from textual.timer import Timer
 from typing_extensions import override
 
 from console.client.incident_export import write_post_mortem
@@ -47,6 +48,8 @@ from console.widgets.bars import KeyBar
 from console.widgets.shows_state import ShowsState
 from controller.api.wire import Command, Reply
 
+FIRST_S: Final = 0.01
+"""How often the console looks whether its first view has come."""
 TICK_S: Final = 0.1
 CALM_S: Final = 0.25
 UNFOCUSED_S: Final = 1.0
@@ -98,6 +101,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if session.starts_armed:
             self.state = reduce(self.state, ModeSwitched(now, is_armed=True))
         self._waiting: WaitingScreen | None = None
+        self._look_often: Timer | None = None
         self._too_small: TooSmall | None = None
         self._due = now
         self._lively_until = now
@@ -129,6 +133,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._check_size(self.size)
         self.run_worker(self._connected(), name="source")
         self.set_interval(TICK_S, self.tick)
+        self._look_often = self.set_interval(FIRST_S, self._look_for_first_view)
+
+    def _look_for_first_view(self) -> None:
+        if not self.inbox.is_empty:
+            self.tick(is_forced=True)
 
     def tick(self, *, is_forced: bool = False) -> None:
         """Fold what arrived since the last tick and paint; cheap when it is not due yet."""
@@ -165,8 +174,14 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.tick(is_forced=True)
 
     def action_command(self, command_id: str) -> None:
-        """Run a command on the newest state, or say why it can't be run now."""
-        self.tick(is_forced=True)
+        """Run a command on the newest state, or say why it can't be run now.
+
+        What has arrived is shown first. Where nothing has, only time has passed.
+        """
+        if self.inbox.is_empty:
+            self.state = reduce(self.state, Ticked(self._clock()))
+        else:
+            self.tick(is_forced=True)
         command = COMMAND_BY_ID[command_id]
         if isinstance(self.screen, ConsoleScreen) and not self.screen.allows(command_id):
             return
@@ -244,6 +259,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if self.state.view is not None and self._waiting is not None:
             _ = self._waiting.dismiss()
             self._waiting = None
+            if self._look_often is not None:
+                self._look_often.stop()
         elif self.state.view is None and self.state.link.phase is LinkPhase.ENDED:
             self.exit(1, return_code=1)
 

@@ -43,6 +43,11 @@ class Inbox:
     def __init__(self) -> None:
         self._events: deque[ConsoleEvent] = deque()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has arrived since the last tick."""
+        return not self._events
+
     def put(self, event: ConsoleEvent) -> None:
         """Add an event, replacing the newest one if both are snapshots."""
         if self._events and _is_snapshot(event) and _is_snapshot(self._events[-1]):

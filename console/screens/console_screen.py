@@ -8,7 +8,9 @@ from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.widget import Widget
 from typing_extensions import override
 
 from console.viewmodel.console_state import State
@@ -32,6 +34,9 @@ SCROLL_KEYS: Final[list[BindingType]] = [
 
 class ConsoleScreen(Screen[None], ShowsState):
     """A screen that shows the state. ``show`` runs on each tick while it is on the stack."""
+
+    # Textual's own paints the whole screen when the focus moves. Ours: panels paint their headings.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
     allowed_commands: ClassVar[frozenset[str]] = frozenset()
     """Ids of the commands that keys may run here.

@@ -5,7 +5,7 @@ rows that differ. A tick that changes nothing costs no frame. ``Panel`` adds wha
 overview share: the state they show, the focus, and moving inside them.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,6 +21,8 @@ from console.viewmodel.drawing.text import Ground, Line, Span, Tone, cells_wide,
 from console.widgets.appearance import Appearance
 from console.widgets.shows_state import ShowsState
 
+_BLANK: Final = Line()
+
 
 class Painted(Widget):
     """A widget that shows the lines it was given, cropped or padded to its size."""
@@ -33,6 +35,8 @@ class Painted(Widget):
         self.lines: list[Line] = []
         self.is_faded = False
         self._drawn_for = Size(0, 0)
+        self._strips: dict[int, tuple[Line, int, bool, Strip]] = {}
+        """What was rendered of each row, with its line, its width, and whether it was faded."""
 
     def draw(self) -> list[Line]:
         """Return the lines for the present size; a widget that is only given lines keeps them."""
@@ -42,11 +46,12 @@ class Painted(Widget):
         """Show ``lines`` from now on; a faded picture may no longer be true."""
         self._drawn_for = self.size
         if is_faded != self.is_faded or len(lines) != len(self.lines):
-            self.lines, self.is_faded = lines, is_faded
+            self.lines, self.is_faded = list(lines), is_faded
             self.refresh()
             return
         changed = [y for y, line in enumerate(lines) if line != self.lines[y]]
-        self.lines = lines
+        for y in changed:
+            self.lines[y] = lines[y]
         if changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
@@ -54,16 +59,23 @@ class Painted(Widget):
         """Return rows for the compositor, drawn anew if the size changed: never a stale frame."""
         if self._drawn_for != self.size:
             self._drawn_for = self.size
-            self.lines = self.draw()
+            self.lines = list(self.draw())
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        """Return row ``y`` as styled segments of exactly the widget's width."""
-        line = self.lines[y] if y < len(self.lines) else Line()
-        ellipsis = self.appearance.glyphs.ellipsis
-        spans = fit(line.spans, self.size.width, ellipsis)
+        """Return row ``y`` as styled segments of exactly the widget's width.
+
+        Textual often asks again for rows that have not changed, for instance when the focus moves.
+        """
+        line = self.lines[y] if y < len(self.lines) else _BLANK
+        width, known = self.size.width, self._strips.get(y)
+        if known is not None and known[0] is line and known[1:3] == (width, self.is_faded):
+            return known[3]
+        spans = fit(line.spans, width, self.appearance.glyphs.ellipsis)
         segments = [Segment(text, self._style(tone, line.ground)) for text, tone in spans if text]
-        return Strip(segments, self.size.width)
+        strip = Strip(segments, width)
+        self._strips[y] = line, width, self.is_faded, strip
+        return strip
 
     def _style(self, tone: Tone, ground: Ground) -> Style:
         return self.appearance.palette.style(tone, ground, is_faded=self.is_faded)
@@ -150,6 +162,9 @@ class Panel(Painted, ShowsState, can_focus=True):
         )
         room = max(0, self.size.width - cells_wide(tail))
         return Line((*fit(spans, room, glyphs.ellipsis), *tail), Ground.HEADING)
+
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Keep the styles: no rule of ours asks for the focus, and looking takes Textual long."""
 
     def on_focus(self) -> None:
         """Mark the heading."""

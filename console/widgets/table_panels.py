@@ -32,6 +32,8 @@ class TablePanel(Panel):
         self._position = 0
         self._top = 0
         self._order: Order | None = None
+        self._made: tuple[State, tuple[object, ...], TextTable] | None = None
+        """The newest table, and what it was made of."""
 
     @property
     def selected(self) -> str | None:
@@ -54,9 +56,20 @@ class TablePanel(Panel):
         return lines
 
     def _table(self) -> TextTable:
-        """Return the rows that the filter lets through, in the chosen order."""
-        table = self._draw_table(self.state, max(1, self.size.width), self.appearance.glyphs)
-        return sorted_table(filtered_table(table, self.filter.text), self._order)
+        """Return the rows that the filter lets through, in the chosen order.
+
+        A key that moves the cursor or the focus asks again for what has not changed.
+        """
+        state, width = self.state, max(1, self.size.width)
+        by = (width, self.appearance.glyphs, self.filter.text, self._order)
+        if self._made is None or self._made[0] is not state or self._made[1] != by:
+            table = self._draw_table(state, width, self.appearance.glyphs)
+            self._made = (
+                state,
+                by,
+                sorted_table(filtered_table(table, self.filter.text), self._order),
+            )
+        return self._made[2]
 
     @override
     def sort(self, delta: int) -> bool:
