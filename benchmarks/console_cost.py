@@ -13,7 +13,8 @@ changes. A real ``unicron-console`` shows it on a terminal of 200 x 60. Figures:
 - ``views_per_s``: how many views the console received in a second of changes;
 - ``received_kb_s``, ``output_kb_s``: bytes from the controller, and to the terminal;
 - ``cpu``, ``controller_cpu``: cores that the console takes, and that serving it takes;
-- ``rss_mb``, ``growth_mb``: memory of the console, and how much it grew in ``--seconds``.
+- ``rss_mb``, ``growth_mb``, ``late_growth_mb``: memory of the console, how much it grew in
+  ``--seconds``, and how much of that in the second half: what is kept of a run has limits.
 
 With ``--speed 10`` ten times as much happens in a second, so that 360 seconds are an hour of the
 cluster. An event is logged per change of a task.
@@ -295,7 +296,9 @@ async def _costs_of_changes(
         )  # fmt: skip
         rss = process.memory_info().rss
         began_s = time.perf_counter()
-        own_s = await _change(fleet, server, seconds)
+        own_s = await _change(fleet, server, seconds / 2)
+        rss_middle = process.memory_info().rss
+        own_s += await _change(fleet, server, seconds / 2)
         took_s = time.perf_counter() - began_s
         reading.cancel()
     return {
@@ -306,6 +309,7 @@ async def _costs_of_changes(
         "controller_cpu": round((time.process_time() - before[1] - own_s) / took_s, 3),
         "rss_mb": round(process.memory_info().rss / 1e6, 1),
         "growth_mb": round((process.memory_info().rss - rss) / 1e6, 1),
+        "late_growth_mb": round((process.memory_info().rss - rss_middle) / 1e6, 1),
     }
 
 
@@ -341,6 +345,7 @@ _COLUMNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("controller_cpu", "cores, controller", ".2f"),
     ("rss_mb", "memory, MB", ".0f"),
     ("growth_mb", "growth, MB", ".1f"),
+    ("late_growth_mb", "in the second half, MB", ".1f"),
 )
 
 
