@@ -32,7 +32,7 @@ AskPlanner = Callable[[dict[str, Any]], Awaitable[Reply]]
 class WhatIfDialog(Dialog[tuple[SupposedOrder, ...]]):
     """Scenarios, the newest first. The cluster does not change.
 
-    The result are the orders that make the newest scenario real, if the operator wants them.
+    The result is the orders that make the newest scenario real, if the operator wants them.
     """
 
     def __init__(

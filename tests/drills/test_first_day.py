@@ -42,9 +42,11 @@ def without_pause(line: str) -> str:
     words = max((each for each in _SHOWN_AFTER_WAITING if found[2].startswith(each)), key=len)
     tests = " && ".join(f"grep -qF '{each}' <<< \"$shown\"" for each in _SHOWN_AFTER_WAITING[words])
     limit = 4 * int(found[1]) + 20
+    # A verb takes the processor half a second to start, which the training needs.
+    pause_s = 1.5 if found[2].startswith("unicron") else 0.3
     return (
-        f"SECONDS=0; until shown=$({found[2]}); {tests} || [ $SECONDS -gt {limit} ]; do sleep 0.3;"
-        ' done; echo "$shown"'
+        f"SECONDS=0; until shown=$({found[2]}); {tests} || [ $SECONDS -gt {limit} ];"
+        f' do sleep {pause_s}; done; echo "$shown"'
     )
 
 

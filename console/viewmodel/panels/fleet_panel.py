@@ -3,13 +3,15 @@
 A cell of several workers shows the worst of them, so nothing that is wrong is averaged away.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import plural
 from console.viewmodel.drawing.text import Ground, Line, Span, Tone, fit, span
+from console.viewmodel.kept_by_node import KeptByNode
 from controller.api.views import NodeCondition, NodeView, WorkerView
 
 FleetSign = tuple[int, str, Tone]
@@ -32,17 +34,17 @@ _LABEL: Final = 7
 def fleet_lines(state: State, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """Return the heading and the map, in ``width`` by ``height`` cells."""
     nodes = state.view.nodes if state.view else []
-    counts = [0] * len(_WORDS)
-    worst = [_count(node, counts) for node in nodes]
-    rows, unit = _map(nodes, worst, max(1, width - _LABEL - 2), max(1, height - 1))
+    signs = _SIGNS_OF_NODES.of(nodes)
+    counts = Counter(sign for each in signs for sign in each.workers)
+    rows, unit = _map(nodes, signs, max(1, width - _LABEL - 2), max(1, height - 1))
     words = [
-        Span(f"  {getattr(glyphs, sign)} {counts[kind]} {word}", tone)
-        for word, (kind, sign, tone) in reversed(_WORDS)
-        if counts[kind]
+        Span(f"  {getattr(glyphs, sign[1])} {counts[sign]} {word}", sign[2])
+        for word, sign in reversed(_WORDS)
+        if counts[sign]
     ]
     head = (
         Span("  "),
-        span(f"WORKERS {sum(counts)}", Tone.TITLE),
+        span(f"WORKERS {counts.total()}", Tone.TITLE),
         *words,
         Span(f"  {unit}", Tone.DIM),
     )
@@ -57,14 +59,16 @@ def fleet_lines(state: State, width: int, height: int, glyphs: Glyphs) -> list[L
 
 
 def _map(
-    nodes: Sequence[NodeView], worst: Sequence[FleetSign], width: int, height: int
+    nodes: Sequence[NodeView], signs: Sequence["_NodeSigns"], width: int, height: int
 ) -> tuple[list[tuple[str, list[FleetSign | None]]], str]:
     """Return rows of a label and cells, and what a cell is. None is a gap between nodes."""
     widest = max((len(node.workers) for node in nodes), default=0)
     per_row = width // (widest + 1)
     if nodes and per_row and -(-len(nodes) // per_row) <= height:
-        rows = [nodes[first : first + per_row] for first in range(0, len(nodes), per_row)]
-        return [(row[0].node, _cells(row)) for row in rows], "a sign is a worker"
+        firsts = range(0, len(nodes), per_row)
+        rows = [(nodes[first].node, _cells(signs[first : first + per_row])) for first in firsts]
+        return rows, "a sign is a worker"
+    worst = [each.worst for each in signs]
     size = max(1, -(-len(nodes) // (width * height)))
     joined = [max(worst[first : first + size]) for first in range(0, len(worst), size)]
     found: list[tuple[str, list[FleetSign | None]]] = [
@@ -74,29 +78,31 @@ def _map(
     return found, f"a sign is {plural(size, 'node')}: the worst"
 
 
-def _cells(nodes: Sequence[NodeView]) -> list[FleetSign | None]:
+def _cells(signs: Sequence["_NodeSigns"]) -> list[FleetSign | None]:
     cells: list[FleetSign | None] = []
-    for node in nodes:
-        of_all = _of_condition(node)
-        cells += [of_all or _of_worker(worker) for worker in node.workers]
+    for each in signs:
+        cells += each.workers
         cells.append(None)
     return cells[:-1]
 
 
-def _count(node: NodeView, counts: list[int]) -> FleetSign:
-    """Count a node's workers by kind, and return the worst; an idle one is no worse than others."""
+class _NodeSigns(NamedTuple):
+    """The signs of a node's workers, and the worst; an idle one is no worse than others."""
+
+    workers: tuple[FleetSign, ...]
+    worst: FleetSign
+
+
+def _signs_of(node: NodeView) -> _NodeSigns:
     of_all = _of_condition(node)
     if of_all is not None:
-        counts[of_all[0]] += len(node.workers)
-        return of_all
-    worst = _IDLE if node.workers else _STARTS
-    is_used = False
-    for worker in node.workers:
-        kind = _of_worker(worker)
-        counts[kind[0]] += 1
-        if kind is not _IDLE:
-            worst, is_used = (max(worst, kind) if is_used else kind), True
-    return worst
+        return _NodeSigns((of_all,) * len(node.workers), of_all)
+    signs = tuple(_of_worker(worker) for worker in node.workers)
+    used = [sign for sign in signs if sign is not _IDLE]
+    return _NodeSigns(signs, max(used) if used else _IDLE if signs else _STARTS)
+
+
+_SIGNS_OF_NODES: Final = KeptByNode(_signs_of)
 
 
 def _of_condition(node: NodeView) -> FleetSign | None:

@@ -7,12 +7,14 @@ If the cells do not fit, the workers are counted per task instead.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Final
 
 from console.viewmodel.console_state import State
 from console.viewmodel.drawing.glyphs import Glyphs
 from console.viewmodel.drawing.numbers import mebibytes, seconds
 from console.viewmodel.drawing.table_layout import Column, RowsOnDemand, TableRow, TextTable, draw
 from console.viewmodel.drawing.text import Cell, Span, Tone, cell, cells_wide, span
+from console.viewmodel.kept_by_node import KeptByNode
 from console.viewmodel.words import (
     ISOLATED_WORD,
     NODE_WORDS,
@@ -59,8 +61,9 @@ def _columns(
     nodes: Sequence[NodeView], most_cells: int, width: int, glyphs: Glyphs
 ) -> tuple[Column, ...]:
     """Return the columns with their widths, which are known without the rows' cells."""
-    conditions = {node_word(node) for node in nodes}
-    notes = [note for node in nodes if (note := _note(node))]
+    words = _WORDS_OF_NODES.of(nodes)
+    conditions = {word for word, _ in words}
+    notes = [note for _, note in words if note]
     memory = max((node.agent_rss_bytes or 0 for node in nodes), default=0)
     agent = max((node.agent_pid or 0 for node in nodes), default=0)
     return (
@@ -86,13 +89,23 @@ def _columns(
 
 
 def _widest(texts: Iterable[str]) -> int:
-    return max((cells_wide(cell(text)) for text in texts if text), default=0)
+    return max((_cells_of(text) for text in texts if text), default=0)
+
+
+@lru_cache(maxsize=1 << 14)
+def _cells_of(text: str) -> int:
+    """Return how wide a text is. Names and addresses are nearly always as before."""
+    return cells_wide(cell(text))
 
 
 def _label_size(nodes: list[NodeView]) -> int:
     """Return the cells of the widest worker label: sign, letter, and digits of a rank."""
-    ranks = [worker.global_rank or 0 for node in nodes for worker in node.workers]
-    return 2 + len(str(max(ranks, default=0)))
+    return 2 + len(str(max(_LARGEST_RANKS.of(nodes), default=0)))
+
+
+_LARGEST_RANKS: Final = KeptByNode(
+    lambda node: max((worker.global_rank or 0 for worker in node.workers), default=0)
+)
 
 
 def _row(state: State, node: NodeView, workers: Cell, glyphs: Glyphs) -> TableRow:
@@ -135,6 +148,9 @@ def node_word(node: NodeView) -> StateWord:
     if node.upkeep is not None:
         return UPKEEP_WORDS.get(node.upkeep.state, ("held", node.upkeep.state, Tone.WARN))
     return NODE_WORDS[node.condition]
+
+
+_WORDS_OF_NODES: Final = KeptByNode(lambda node: (node_word(node), _note(node)))
 
 
 def _order(node: NodeView) -> str:
