@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from console.dialogs.frame import GUARD_S
 from console.web.web_server import MAX_TABS
 from tests.console.test_terminal import journal_of_a_run
 from tests.fakes import cluster_views
@@ -84,7 +85,9 @@ async def test_a_browser_shows_the_console_and_its_keys_change_nothing(tmp_path:
         await page.type("?")
         await page.until(lambda: "Request a plan for the present state" in page.text)
         picture = matplotlib.image.imread(io.BytesIO(await page.picture()))
+        await asyncio.sleep(GUARD_S + 0.1)  # before that a dialog takes no key
         await page.type("q")
+        await page.until(lambda: "Request a plan for the present state" not in page.text)
         await page.press_control("t")
         await page.until(lambda: "this console is view only" in page.text)
         await page.type("AyXDL\r")
