@@ -46,6 +46,7 @@ class OrderDialog(Dialog[str]):
         self._is_yes = False
         self._note = ""
         self._ask = ask
+        self._supposed: dict[str, Any] = {}
         self._scenario: SupposedCase | None = None
 
     @override
@@ -59,10 +60,11 @@ class OrderDialog(Dialog[str]):
         supposes = self._verb.supposes
         if supposes is not None:
             self._scenario = SupposedCase("")
-            self.run_worker(self._take_answer(supposes(self._target, self._text.text.strip())))
+            self._supposed = supposes(self._target, self._text.text.strip())
+            self.run_worker(self._take_answer())
 
-    async def _take_answer(self, fields: dict[str, Any]) -> None:
-        self._scenario = answered("", await self._ask(fields))
+    async def _take_answer(self) -> None:
+        self._scenario = answered("", await self._ask(self._supposed))
         self.redraw()
 
     def _seen(self) -> str:
@@ -112,7 +114,10 @@ class OrderDialog(Dialog[str]):
         if scenario.answer is None:
             words = self._wrapped(scenario.refusal or "asked")
             return [*lines, *(Line((span(f"    {each}", Tone.DIM),)) for each in words)]
-        found = division_lines(view, scenario.answer, self.text_width - 2, self.glyphs)
+        found = division_lines(
+            view, scenario.answer, self.text_width - 2, self.glyphs,
+            is_reweighed="weights" in self._supposed,
+        )  # fmt: skip
         return [*lines, *(Line((span("  "), *line.spans)) for line in found)]
 
     def _wrapped(self, text: str) -> list[str]:

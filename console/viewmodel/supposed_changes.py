@@ -156,7 +156,8 @@ def scenario_lines(
         tone = Tone.WARN if scenario.refusal else Tone.DIM
         return lines + _wrapped(text, width, glyphs, tone)
     answer = scenario.answer
-    lines += division_lines(view, answer, width, glyphs)
+    is_reweighed = "weights" in supposition(scenario.words)
+    lines += division_lines(view, answer, width, glyphs, is_reweighed=is_reweighed)
     lines += _wrapped(answer.why, width, glyphs, Tone.DIM)
     for name, phase in answer.left_alone.items():
         lines += _wrapped(f"{name} is {phase}: no plan changes it now", width, glyphs, Tone.DIM)
@@ -168,11 +169,20 @@ def scenario_lines(
     return lines
 
 
-def division_lines(view: ClusterView, answer: WhatIfView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the WAF and the size of each task, before and after."""
-    before = share(view.waf, view.waf_full, glyphs.dash)
-    after = share(answer.waf_after, view.waf_full, glyphs.dash)
-    lines = _wrapped(f"WAF {before} now {glyphs.arrow} {after} of full", width, glyphs)
+def division_lines(
+    view: ClusterView, answer: WhatIfView, width: int, glyphs: Glyphs, *, is_reweighed: bool
+) -> list[Line]:
+    """Return the WAF and the size of each task, before and after.
+
+    With other weights the cluster's full WAF is another one, too: then only the change is shown.
+    """
+    if is_reweighed:
+        change = answer.waf_after / answer.waf_before - 1 if answer.waf_before else 0.0
+        lines = _wrapped(f"WAF {change:+.0%} with these weights", width, glyphs)
+    else:
+        before = share(view.waf, view.waf_full, glyphs.dash)
+        after = share(answer.waf_after, view.waf_full, glyphs.dash)
+        lines = _wrapped(f"WAF {before} now {glyphs.arrow} {after} of full", width, glyphs)
     for task in answer.tasks:
         lines += _wrapped(_task_words(task, glyphs), width, glyphs, _tone(task))
     return lines

@@ -163,9 +163,6 @@ class Panel(Painted, ShowsState, can_focus=True):
         room = max(0, self.size.width - cells_wide(tail))
         return Line((*fit(spans, room, glyphs.ellipsis), *tail), Ground.HEADING)
 
-    def watch_has_focus(self, _has_focus: bool) -> None:
-        """Keep the styles: no rule of ours asks for the focus, and looking takes Textual long."""
-
     def on_focus(self) -> None:
         """Mark the heading."""
         self.repaint()

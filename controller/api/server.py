@@ -67,7 +67,7 @@ class _Client:
         self.wake.set()
 
     @property
-    def has_something(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether a view or lines wait for it."""
         return self.has_news or self.has_jumped or bool(self.lines)
 
@@ -226,7 +226,6 @@ class ApiServer:
                     self._news = None
                     for client in self._clients:
                         client.has_news = True
-                        self._write_replies(client)
                         self._write_news(client)
                     _LOG.info("API is closed: socket=%s clients=%d", path, len(self._clients))
 
@@ -283,17 +282,17 @@ class ApiServer:
         time_s = asyncio.get_running_loop().time
         sent_at = rests_until = time_s()
         while True:
-            due_at = rests_until if client.has_something else sent_at + _SILENCE_S
+            due_at = rests_until if client.is_behind else sent_at + _SILENCE_S
             try:
                 async with asyncio.timeout_at(due_at):
                     await client.wake.wait()
             except TimeoutError:
-                if not client.has_something:  # without changes, too: else the view looks stale
+                if not client.is_behind:  # without changes, too: else the view looks stale
                     client.has_news = True
                     self._news = None
             client.wake.clear()
             self._write_replies(client)
-            if client.has_something and time_s() >= rests_until:
+            if client.is_behind and time_s() >= rests_until:
                 self._write_news(client)
                 sent_at = time_s()
                 rests_until = sent_at + self._interval_s

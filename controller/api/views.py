@@ -129,8 +129,10 @@ class WhatIfTaskView(View):
 class WhatIfView(View):
     """The answer to ``AskWhatIf``, as far as operators see it."""
 
+    waf_before: float = 0.0
+    """Weighted FLOP/s of the tasks at their present sizes, with the weights that are supposed."""
     waf_after: float
-    """Weighted FLOP/s of the tasks at the sizes that the planner gives them."""
+    """The same at the sizes that the planner gives them."""
     tasks: list[WhatIfTaskView]
     left_alone: dict[str, str] = Field(default_factory=dict)
     """Tasks that no plan changes now, and their phases."""

@@ -138,7 +138,7 @@ def _around(
 ) -> list[ReportedIteration]:
     """Return the iterations of the report, in their order.
 
-    They are the newest before the fault, and the first new ones after it. An iteration that ran
+    Shown are the last before the fault, and the first new ones after it. An iteration that ran
     again is there twice, for comparison.
     """
     there = [each for each in iterations if since <= each.at <= until]

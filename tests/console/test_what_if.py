@@ -16,7 +16,7 @@ from tests.console.test_playback import past
 from tests.fakes import cluster_views
 
 ANSWER: dict[str, Any] = {
-    "supposed": "n3 lost", "waf_after": 2.5e9, "why": "6 workers are left",
+    "supposed": "n3 lost", "waf_before": 2e9, "waf_after": 2.5e9, "why": "6 workers are left",
     "tasks": [
         {"name": "gpt-a", "workers_before": 4, "workers": 4, "moves": False, "transition_s": 0.0,
          "layout_before": "tp1 pp1 dp4", "layout": "tp1 pp1 dp4"},
@@ -101,6 +101,8 @@ async def test_a_scenario_is_ordered_each_part_after_its_own_question() -> None:
     async with console(cluster_views.calm(), size=(120, 60), is_armed=True) as bench:
         await scenario(bench, "lose n2 weight gpt-a=2 add 8")
         assert "no order brings about: add 8" in bench.screen
+        assert "WAF +25% with these weights" in bench.screen
+        assert "of full" not in bench.screen.split("WHAT-IF")[1]
         await bench.press("tab", opens_dialog=True)
         assert "Drain n2?" in bench.screen
         await bench.press("enter")
@@ -259,6 +261,7 @@ async def test_a_stop_asks_at_once_and_a_weight_with_its_number() -> None:
         await bench.press(*"3", "enter")
         await bench.settle()
         assert asked(bench)[-1].weights == {"gpt-a": 3.0}
+        assert "WAF +25% with these weights" in bench.screen
 
 
 async def test_an_order_is_possible_without_an_answer() -> None:

@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 400.0
 SAVE_INTERVAL = 20
 """So many iterations last so long that a drill surely comes before the next checkpoint."""
-KILL_AT, HANG_AT, END = 22, 42, 48
+FIRST_AT, SECOND_AT, END = 22, 42, 48
 END_OF_SHORT_RUN = 26
 
 
@@ -128,7 +128,7 @@ def test_each_program_goes_on_from_its_own_checkpoint_after_a_hang(
     drills = [
         word
         for program in PROGRAMS
-        for word in ("--drill", f"freeze-rank@{KILL_AT}:task={program.task}")
+        for word in ("--drill", f"freeze-rank@{FIRST_AT}:task={program.task}")
     ]
     run = run_demo(
         short_tmp, tmp_path / "events.jsonl", "--auto-heal", "--tasks", str(tasks), "--nodes", "1",
@@ -160,8 +160,8 @@ def test_a_kill_and_a_hang_change_no_loss(
     run = run_demo(
         short_tmp, directory / "events.jsonl", "--auto-heal", "--tasks", str(tasks),
         "--nodes", str(num_nodes), "--workers-per-node", str(2 // num_nodes),
-        "--iterations", str(END), "--drill", f"kill-rank@{KILL_AT}",
-        "--drill", f"freeze-rank@{HANG_AT}", limit_s=LIMIT_S,
+        "--iterations", str(END), "--drill", f"kill-rank@{FIRST_AT}",
+        "--drill", f"freeze-rank@{SECOND_AT}", limit_s=LIMIT_S,
     )  # fmt: skip
     assert run.code == 0, run.stderr
     killed, hung = run.incidents

@@ -31,6 +31,13 @@ _WORDS: Final = (
 _LABEL: Final = 7
 
 
+class _NodeSigns(NamedTuple):
+    """The signs of a node's workers, and the worst; an idle one is no worse than others."""
+
+    workers: tuple[FleetSign, ...]
+    worst: FleetSign
+
+
 def fleet_lines(state: State, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """Return the heading and the map, in ``width`` by ``height`` cells."""
     nodes = state.view.nodes if state.view else []
@@ -59,7 +66,7 @@ def fleet_lines(state: State, width: int, height: int, glyphs: Glyphs) -> list[L
 
 
 def _map(
-    nodes: Sequence[NodeView], signs: Sequence["_NodeSigns"], width: int, height: int
+    nodes: Sequence[NodeView], signs: Sequence[_NodeSigns], width: int, height: int
 ) -> tuple[list[tuple[str, list[FleetSign | None]]], str]:
     """Return rows of a label and cells, and what a cell is. None is a gap between nodes."""
     widest = max((len(node.workers) for node in nodes), default=0)
@@ -78,19 +85,12 @@ def _map(
     return found, f"a sign is {plural(size, 'node')}: the worst"
 
 
-def _cells(signs: Sequence["_NodeSigns"]) -> list[FleetSign | None]:
+def _cells(signs: Sequence[_NodeSigns]) -> list[FleetSign | None]:
     cells: list[FleetSign | None] = []
     for each in signs:
         cells += each.workers
         cells.append(None)
     return cells[:-1]
-
-
-class _NodeSigns(NamedTuple):
-    """The signs of a node's workers, and the worst; an idle one is no worse than others."""
-
-    workers: tuple[FleetSign, ...]
-    worst: FleetSign
 
 
 def _signs_of(node: NodeView) -> _NodeSigns:
