@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Final
 
@@ -112,7 +113,8 @@ def _print(lines: Iterable[LogLine], started_wall_s: float, arguments: argparse.
     for line in lines:
         moment = datetime.fromtimestamp(started_wall_s + line.at, tz=UTC)
         if arguments.json:
-            told = {"time": moment.isoformat(), **line.model_dump(mode="json", exclude={"seq"})}
+            told = {"time": moment.isoformat(), **asdict(line)}
+            del told["seq"]
             sys.stdout.write(json.dumps(told) + "\n")
         else:
             local = moment.astimezone().isoformat(sep=" ", timespec="seconds")[:19]

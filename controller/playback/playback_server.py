@@ -28,6 +28,8 @@ from controller.store.history import HistoryError, read_rows
 _LOG: Final = logging.getLogger(__name__)
 _TICK_S: Final = 0.1
 _MOST_LINES: Final = 2000
+_LARGEST_SHARE: Final = 0.5
+"""Share of the processor's time that views may take: a playback has nothing else to do."""
 _THE_PAST: Final = "this is a playback of the past, which nothing changes"
 _VIEWS_ONLY: Final = (
     "a recording has what was shown, and not what a planner needs: play the journal"
@@ -45,7 +47,9 @@ class PlaybackServer:
 
     def __init__(self, past: Past, cursor: PlaybackCursor, clock: Clock) -> None:
         self._past, self._cursor, self._clock = past, cursor, clock
-        self._api = ApiServer(past.facts.cluster, self._view, self._take)
+        self._api = ApiServer(
+            past.facts.cluster, self._view, self._take, largest_share=_LARGEST_SHARE
+        )
         self._num_lines = 0
         self._playback = self._described()
         self._ended = asyncio.Event()

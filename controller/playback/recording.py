@@ -13,7 +13,7 @@ A file that was cut off, by a kill or a full disk, can be played back up to its 
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
@@ -77,8 +77,7 @@ class RecordingFile:
         fresh = [line for line in lines if (line.at, line.seq) > self._newest]
         if fresh:
             self._newest = (fresh[-1].at, fresh[-1].seq)
-            told = [line.model_dump(mode="json") for line in fresh]
-            self._write({"at": fresh[-1].at, "lines": told})
+            self._write({"at": fresh[-1].at, "lines": [asdict(line) for line in fresh]})
 
     def close(self) -> None:
         """Close the file.

@@ -6,6 +6,7 @@ from typing import Final
 from profiles.faults.catalogue import Catalogue, default_catalogue
 from profiles.faults.line_matching import Matcher
 from profiles.faults.sign import Sign
+from profiles.faults.tracebacks import OpenTraceback, begins_traceback
 from profiles.faults.verdict import Verdict, decide
 
 _SHORT: Final = 4096
@@ -37,8 +38,11 @@ def signs_of(text: str | bytes, catalogue: Catalogue) -> list[Sign]:
     """Return every sign in ``text``, in the order of its lines."""
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     matcher = Matcher(catalogue)
-    return [
-        sign
-        for number, line in enumerate(content.split(b"\n"), start=1)
-        for sign in matcher.read(number, line)
+    lines = content.split(b"\n")
+    signs = [
+        sign for number, line in enumerate(lines, start=1) for sign in matcher.read(number, line)
     ]
+    for sign in signs:
+        if begins_traceback(sign):
+            OpenTraceback(sign).read(1, lines)
+    return signs

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from profiles.faults.entry import Entry
 from profiles.faults.lines import Moment, moment_of
+
+MAX_TEXT: Final = 400
+"""Longest text of a sign."""
 
 
 @dataclass(eq=False)
@@ -17,6 +21,8 @@ class Sign:
         text: The line without colours, cut to a length that can be shown.
         device: Interface or port it is about; empty where none is named.
         value: State or count that was read; empty where the entry has none.
+        raised: Of a traceback's header the line that names the exception, its number and its text;
+            None until it is known, and in any other line.
     """
 
     entry: Entry
@@ -24,6 +30,12 @@ class Sign:
     text: str
     device: str = ""
     value: str = ""
+    raised: tuple[int, str] | None = None
+
+    @property
+    def shown(self) -> tuple[int, str]:
+        """Number and text of the line that an operator should see."""
+        return self.raised or (self.line, self.text)
 
     @cached_property
     def moment(self) -> Moment | None:

@@ -13,6 +13,7 @@ from profiles.faults.line_matching import Matcher
 from profiles.faults.matching.readings import Found
 from profiles.faults.precedence import Precedence
 from profiles.faults.sign import Sign
+from profiles.faults.tracebacks import OpenTraceback, begins_traceback
 from profiles.faults.verdict import Verdict, decide
 
 QUIET_LINES: Final = 200
@@ -64,6 +65,9 @@ class FindingStream:
         self._open: deque[_Ended] = deque()
         self._findings: list[Finding] = []
         self._abort_line: int | None = None
+        self._lines: list[bytes] = []
+        self._first = 0
+        self._tracebacks: list[OpenTraceback] = []
 
     @property
     def abort_line(self) -> int | None:
@@ -84,12 +88,14 @@ class FindingStream:
         if lines and self._is_in_line:
             self._take(self._matcher.read(self._num_lines, lines.pop(0)))
             self._is_in_line = False
+        self._show_tracebacks(lines)
         if max(map(len, lines), default=0) > _MAX_LINE_BYTES:
             for line in lines:
                 self._read_long(line)
         else:
             self._take(self._matcher.read_all(lines, self._num_lines + 1))
             self._num_lines += len(lines)
+        self._lines = []
         while len(rest) >= _MAX_LINE_BYTES:
             self._read_part(rest[:_MAX_LINE_BYTES])
             rest = rest[_MAX_LINE_BYTES:]
@@ -99,6 +105,8 @@ class FindingStream:
     def close(self) -> list[Finding]:
         """End the log and return the last findings."""
         if self._rest:
+            if not self._is_in_line:
+                self._show_tracebacks([self._rest])
             self._read_part(self._rest)
             self._rest = b""
         self._end_incident(self._num_lines)
@@ -121,11 +129,21 @@ class FindingStream:
             self._is_in_line = True
         self._take(self._matcher.read(self._num_lines, part))
 
+    def _show_tracebacks(self, lines: list[bytes]) -> None:
+        """Show the next lines to the tracebacks whose exceptions have not come yet."""
+        self._lines, self._first = lines, self._num_lines + 1
+        if self._tracebacks:
+            self._tracebacks = [each for each in self._tracebacks if each.read(self._first, lines)]
+
     def _take(self, signs: Iterable[Sign | int]) -> None:
         for sign in signs:
             if isinstance(sign, int):
                 self._incident.extend(sign)
                 continue
+            if begins_traceback(sign):
+                traceback = OpenTraceback(sign)
+                if traceback.read(self._first, self._lines):
+                    self._tracebacks.append(traceback)
             if self._incident.is_over(sign.line):
                 self._end_incident(sign.line)
             if sign.entry.run == "launches":
@@ -270,5 +288,5 @@ class _Incident:
         verdict = decide(self._signs, self._catalogue, num_lines_after=num_lines_after)
         if not verdict.status.is_fault:
             return None, follower
-        finding = Finding(self._first_line, self._last_line, verdict)
+        finding = Finding(self._first_line, max(self._last_line, verdict.line), verdict)
         return _Ended(finding, self._signs, self._catalogue), follower

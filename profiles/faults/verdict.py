@@ -87,8 +87,8 @@ def decide(signs: Sequence[Sign], catalogue: Catalogue, *, num_lines_after: int 
         status=status,
         severity=status.severity,
         entry_id=root.entry.id,
-        line=root.line,
-        evidence=root.text,
+        line=root.shown[0],
+        evidence=root.shown[1],
         reason=_reason(root, others),
         response=root.entry.response or status.facts.response,
     )
@@ -191,7 +191,7 @@ def _entry_of(combination: Combination, status: Status) -> Entry:
 
 
 def _replace_entry(sign: Sign, entry: Entry) -> Sign:
-    return Sign(entry, sign.line, sign.text, sign.device, sign.value)
+    return Sign(entry, sign.line, sign.text, sign.device, sign.value, sign.raised)
 
 
 def _as_ranked(sign: Sign) -> Sign:
@@ -321,7 +321,7 @@ def _earliest(signs: Sequence[Sign]) -> Sign:
 
 def _reason(root: Sign, others: Sequence[Sign]) -> str:
     meaning = root.entry.status.facts.meaning
-    reason = f"line {root.line}: {meaning} ({root.entry.id})"
+    reason = f"line {root.shown[0]}: {meaning} ({root.entry.id})"
     if not others:
         return reason
     counts = Counter(sign.entry.status for sign in others)

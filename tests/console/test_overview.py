@@ -5,6 +5,7 @@ difference before committing it.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,4 @@ def hostile(text: str) -> ClusterView:
 
 
 def hostile_log(text: str) -> list:  # type: ignore[type-arg]
-    return [
-        line.model_copy(update={"source": text, "text": text * 50}) for line in cluster_views.log()
-    ]
+    return [replace(line, source=text, text=text * 50) for line in cluster_views.log()]

@@ -68,8 +68,6 @@ def read_last_words(tail: str, catalogue: Catalogue | None = None) -> LastWords:
     if verdict.status.is_fault:
         number = verdict.line - 1
         line = verdict.evidence
-        if _TRACEBACK in line:
-            number, line = _raised_after(lines, number) or (number, line)
         place = _place_before(lines, number)
     filled = [text for each in lines if (text := plain(each))]
     end = plain(" / ".join(filled[-_NUM_LAST_LINES:]))
@@ -81,15 +79,6 @@ def plain(text: str, limit: int = MAX_CHARS) -> str:
     shown = _ESCAPE_SEQUENCE.sub("", text[: 8 * limit])
     shown = " ".join("".join(each if each.isprintable() else " " for each in shown).split())
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
-
-
-def _raised_after(lines: list[str], header: int) -> tuple[int, str] | None:
-    """Return the line at which a traceback ends: the exception. None if the log ends before."""
-    for number in range(header + 1, len(lines)):
-        text = _PREFIX.sub("", lines[number])
-        if text.strip() and not text[0].isspace():
-            return number, text
-    return None
 
 
 def _place_before(lines: list[str], number: int) -> str:

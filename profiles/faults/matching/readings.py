@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiles.faults.entry import Entry
-from profiles.faults.sign import Sign
+from profiles.faults.sign import MAX_TEXT, Sign
 
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _MAX_READINGS: Final = 8192
 _MAX_LINE_BYTES: Final = 1024
-_MAX_TEXT: Final = 400
 _Span = tuple[int, int]
 NOWHERE: Final = (0, 0)
 
@@ -37,7 +36,7 @@ class Found:
     def in_line(self, number: int, text: str) -> Sign:
         """Return the sign that line ``number`` gives, whose text without colours is ``text``."""
         device, value = text[slice(*self.device)], text[slice(*self.value)]
-        return Sign(self.entry, number, text[:_MAX_TEXT], device, value)
+        return Sign(self.entry, number, text[:MAX_TEXT], device, value)
 
 
 @dataclass(frozen=True, slots=True)

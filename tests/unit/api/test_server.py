@@ -41,13 +41,13 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 class Served:
     """A server, and the controller behind it: its view, and the commands it was given."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, largest_share: float = 0.1) -> None:
         self.path = path
         self.view = cluster_views.calm()
         self.num_views = 0
         self.commands: list[Command] = []
         self.has_command = asyncio.Event()
-        self.server = ApiServer("demo", self._look, self._take)
+        self.server = ApiServer("demo", self._look, self._take, largest_share=largest_share)
         self._num_lines = 0
 
     def _look(self) -> ClusterView:
@@ -213,12 +213,10 @@ async def test_many_changes_are_one_snapshot_of_the_newest(served: Served) -> No
     assert served.num_views == num_before + 1
 
 
-async def test_a_reply_does_not_wait_for_views_that_are_slow_to_make(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reply_does_not_wait_for_views_that_are_slow_to_make(tmp_path: Path) -> None:
     """After such a view the next ones rest for longer than this test may take."""
-    monkeypatch.setattr(server, "_LARGEST_SHARE", 1e-6)
-    async with connected(served) as client:
+    served = Served(tmp_path / "slow.sock", largest_share=1e-6)
+    async with served.running(), connected(served) as client:
         await client.next_of(Snapshot)
         served.change(7.0)
         client.send(drill())

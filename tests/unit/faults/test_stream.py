@@ -14,7 +14,8 @@ _PIECES = st.sampled_from(
     [
         b"step 1 loss 2.1\n", b"\n", b"\r", b"\xff\xfe", b"NVRM: Xid (PCI:0000:1b:00): 79, x\n",
         _FAULT.encode() + b"\n", _RESET.encode() + b"\n", b"Xid", b"loss: nan ", b"Killed\n",
-        "█▎".encode(), b"\x1b[31m", b"quiet line\n" * 210,
+        "█▎".encode(), b"\x1b[31m", b"quiet line\n" * 210, b"Traceback (most recent call last):\n",
+        b"[rank1]: Traceback (most recent call last):\n", b"[rank1]: lib.Odd: no\n", b"lib.Odd\n",
     ]
 )  # fmt: skip
 _LOGS = st.lists(_PIECES | st.binary(max_size=30), max_size=25).map(b"".join)

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_lines_marks_and_shares_are_there(tmp_path: Path) -> None:
     file.add_view(views[0])
     file.add_lines(lines[:2])
     file.add_lines(lines)  # a controller repeats its newest lines to each client
-    file.add_lines([lines[2].model_copy(update={"seq": 1, "at": views[0].now + 4, "text": "next"})])
+    file.add_lines([replace(lines[2], seq=1, at=views[0].now + 4, text="next")])
     file.add_view(views[1])
     file.close()
     facts = RecordedPast(tmp_path / "x").facts

@@ -33,7 +33,7 @@ def live(view: ClusterView, at: float = 10.0) -> State:
 
 
 def logged(state: State, numbers: list[int]) -> State:
-    lines = [cluster_views.log(1)[0].model_copy(update={"seq": number}) for number in numbers]
+    lines = [replace(cluster_views.log(1)[0], seq=number) for number in numbers]
     return reduce(state, Received(state.now, LogLines(lines=lines)))
 
 
