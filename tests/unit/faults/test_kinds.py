@@ -195,3 +195,40 @@ def test_what_ends_a_run_after_its_tracker_lost_its_server_is_found() -> None:
     reset = "ConnectionResetError: [Errno 104] Connection reset by peer"
     end = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     assert told(STEPS, *thread, reset, "Traceback (most recent call last):", end) == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        ("lost_connection", "Spot instance interruption notice received: action=stop"),
+        ("lost_connection", "The instance gpu-pool-7 was preempted. (compute.instances.preempted)"),
+        ("lost_connection", "Instance trainer-2 was preempted by Compute Engine"),
+        ("lost_connection", "mce: [Hardware Error]: Fatal machine check on current CPU"),
+        ("lost_connection", "{3}[Hardware Error]: event severity: fatal"),
+        ("lost_connection", "mmfs: [E] The node 10.4.0.9 was expelled: its lease has expired."),
+        ("exited_abnormally", "MPI_ABORT was invoked on rank 11 in communicator MPI_COMM_WORLD"),
+        ("exited_abnormally", "Fatal Python error: _PyObject_AssertFailed: object has no type"),
+        ("exited_abnormally", "  message: 2/16 workers are evicted"),
+        ("task_hang", "  Normal  Killing  kubelet  Container llm failed liveness probe, will be restarted"),
+        ("other_software_error", "  Warning  Failed  kubelet  Failed to pull image \"llm:9\": not found"),
+        ("other_software_error", "slurmstepd: error: pyxis: failed to import docker image"),
+        ("other_software_error", "srun: error: Unable to allocate resources: Invalid account"),
+        ("other_software_error", "zlib.error: Error -3 while decompressing data: invalid block type"),
+        ("other_software_error", "train.py: error: Parser key \"data\": not a file"),
+        ("gpu_driver_error", "nvidia-container-cli: initialization error: nvml error: driver not loaded"),
+        ("gpu_driver_error", "nvidia-container-cli: device error: 5: unknown device"),
+        ("gpu_driver_error", "kfd kfd: amdgpu: qcm fence wait loop timeout expired"),
+        ("cuda_error", "xe 0000:4d:00.0: [drm] GT0: Engine reset: engine_class=ccs, guc_id=3"),
+        ("none", "Listening for spot interruption notices of this instance"),
+        ("none", "srun: error: Unable to create step for job 7: Job/step already completing or completed"),
+        ("none", "signal handler: SIGTERM received after the preemption notice, saving"),
+        ("none", "{3}[Hardware Error]: event severity: corrected"),
+    ],
+)  # fmt: skip
+def test_what_clouds_launchers_and_drivers_say(status: str, line: str) -> None:
+    assert told(line) == status
+
+
+def test_a_fatal_error_of_memory_is_one_of_memory() -> None:
+    fatal = "{1}[Hardware Error]: event severity: fatal"
+    assert told(fatal, "{1}[Hardware Error]:   section_type: memory error") == "ecc_error"
