@@ -24,7 +24,6 @@ from nodeagent.process_tools.socket_places import remove_sockets, sockets_dir
 from nodeagent.process_tools.state_lock import AgentRunsError, StateLock
 from nodeagent.protocol.codec import encode
 from nodeagent.ranks.launcher import STATE_DIR_VARIABLE, code_dir
-from nodeagent.ranks.rank_files import RankFiles, tail_of
 from nodeagent.session.local_queries import AgentStatus, AskStatus, Leave
 from nodeagent.starting import UnitError, launch, stop_unit
 
@@ -167,6 +166,8 @@ def _wait_for_answer(
 
 
 def _last_words(state_dir: Path) -> str:
+    from nodeagent.ranks.rank_files import tail_of  # noqa: PLC0415 - it imports the protocol
+
     lines = tail_of(state_dir / "agent.log").strip().splitlines()
     return " | ".join(lines[-3:]) or "agent.log is empty"
 
@@ -203,6 +204,8 @@ def _socket_of(state_dir: Path) -> str:
 
 def _remaining(state_dir: Path) -> dict[int, Callable[[], bool]]:
     """Return the living processes of the state directory, each with a check that it is still it."""
+    from nodeagent.ranks.rank_files import RankFiles  # noqa: PLC0415 - it imports the protocol
+
     found: dict[int, Callable[[], bool]] = {}
     for pid in find_by_environment(STATE_DIR_VARIABLE, str(state_dir)):
         stat = read_stat(pid)

@@ -45,7 +45,7 @@ from controller.core.state.task import TaskState
 from controller.core.state.task_orders import TaskOrders
 from controller.core.state.upkeep import NodeUpkeep, UpkeepState
 from nodeagent.protocol.ids import NodeId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.rank_status import RankStatus
 from profiles.layout import Layout
 
 

@@ -15,8 +15,8 @@ from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.timers import Timer
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.rank_status import RankStatus
 
 RankCommandKind = Literal["start", "halt", "stop", "inspect", "drill"]
 """What a command about ranks wants."""

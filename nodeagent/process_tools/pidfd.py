@@ -3,7 +3,6 @@
 They work for any process of the same user, also for one whose parent is another or dead.
 """
 
-import asyncio
 import os
 import signal
 
@@ -41,6 +40,8 @@ def stop(pidfd: int) -> None:
 
 async def wait_ended(pidfd: int) -> None:
     """Wait until the process has ended; a zombie has."""
+    import asyncio  # noqa: PLC0415 - commands of the node have none, and wait for its import
+
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 

@@ -9,6 +9,7 @@
 ``findings``      what the probes of a node report.
 ``orders``        halt, stop and inspect: orders about one generation.
 ``rank_launch``   the launch of one rank.
+``rank_status``   the state of a rank's process.
 ``regroup``       positions of parked ranks, and the resume after them.
 ``rendezvous``    calls on a task's rendezvous store.
 ``standing``      where a rank's training thread is.

@@ -18,6 +18,7 @@ from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.orders import RankOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
 
@@ -30,28 +31,6 @@ MAX_LOG_BYTES: Final = 64 * 1024
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
-
-
-class RankStatus(_Message):
-    """A living rank process on the node."""
-
-    task: TaskId
-    generation: Generation
-    global_rank: int
-    worker: int
-    pid: int
-    iteration: int = 0
-    duration_s: float = 0.0
-    busy_s: float = 0.0
-    """Time of its own computing (see ``local.RankPulse``), median over its newest iterations.
-    0 until there are enough of them."""
-    busy_spread_s: float = 0.0
-    """Median difference of these iterations from that."""
-    waited_s: float = 0.0
-    """How long its threads waited for a core in one of these iterations: median; 0 if unknown."""
-    rss_bytes: int = 0
-    is_attached: bool = False
-    """It is a command whose program has attached, and reports itself."""
 
 
 # --- from the controller -------------------------------------------------------------------

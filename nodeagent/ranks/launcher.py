@@ -11,10 +11,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from nodeagent.ranks.rank_files import RankFiles
-from nodeagent.ranks.supervisor import RankKey
+if TYPE_CHECKING:  # commands of the node need neither, nor the protocol that they import
+    from nodeagent.ranks.rank_files import RankFiles
+    from nodeagent.ranks.supervisor import RankKey
 
 TEMPLATE_MODULE: Final = "nodeagent.rank.process.template"
 COLD_MODULE: Final = "nodeagent.rank.process.cold_start"
@@ -51,7 +52,9 @@ class Launcher:
         """Start a template. Raises ``OSError`` if no process can be made."""
         return self._start(self.template_module, [], self.template_log)
 
-    def start_cold(self, files: RankFiles, key: RankKey, launch: Path) -> subprocess.Popen[bytes]:
+    def start_cold(
+        self, files: "RankFiles", key: "RankKey", launch: Path
+    ) -> subprocess.Popen[bytes]:
         """Start the rank that is described in ``launch``; its output goes to the rank's log.
 
         Raises:
@@ -60,7 +63,7 @@ class Launcher:
         return self._start(self.cold_module, ["--launch", str(launch)], files.log(key))
 
     def start_command(
-        self, files: RankFiles, key: RankKey, launch: Path
+        self, files: "RankFiles", key: "RankKey", launch: Path
     ) -> subprocess.Popen[bytes]:
         """Start the command that is described in ``launch``; its output goes to the rank's log.
 

@@ -15,8 +15,8 @@ from typing import Final
 from nodeagent.probes.process_stats import core_wait_s, is_running, rss_bytes
 from nodeagent.process_tools.pidfd import kill, open_pidfd, stop, terminate
 from nodeagent.protocol.local import RankPulse
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.ranks.rank_files import RankRecord
 from nodeagent.ranks.supervisor import RankKey
 

@@ -26,9 +26,9 @@ from nodeagent.outbox.outbox_records import Mark, MarkScope
 from nodeagent.process_tools.node_clock import NodeClock
 from nodeagent.protocol.ids import TaskId
 from nodeagent.protocol.local import RankHello, RankPulse
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import RankStarted
 from nodeagent.protocol.rank_launch import RankLaunch
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.ranks.rank_connections import Ranks
 from nodeagent.ranks.rank_exits import ExitSources, RankExits
 from nodeagent.ranks.rank_files import RankFiles, RankRecord

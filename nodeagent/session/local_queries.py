@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from nodeagent.protocol.ids import AgentId, NodeId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.rank_status import RankStatus
 
 
 class _LocalQuery(BaseModel):

@@ -15,13 +15,14 @@ from controller.core.rules.policy import Policy
 from controller.core.specs import NodeSpec, TaskSpec
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
-from nodeagent.protocol.messages import Heartbeat, RankStatus
+from nodeagent.protocol.messages import Heartbeat
 from nodeagent.protocol.observations import (
     AnyObservation,
     IterationCommitted,
     RankJoined,
     RankStarted,
 )
+from nodeagent.protocol.rank_status import RankStatus
 from profiles.layout import Layout
 from profiles.throughput import ThroughputPoint, ThroughputTable
 

@@ -58,7 +58,7 @@ from controller.core.timers import JoinOverdue, Timer
 from controller.store.replay import replay
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.messages import Heartbeat, RankStatus
+from nodeagent.protocol.messages import Heartbeat
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -72,6 +72,7 @@ from nodeagent.protocol.observations import (
     RankStarted,
 )
 from nodeagent.protocol.orders import HaltOrder
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.protocol.regroup import RankRef
 from nodeagent.protocol.standing import Standing, Where
 from profiles.layout import Layout

@@ -12,7 +12,7 @@ from controller.core.nodes.contact import take_listing
 from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import NodeId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.rank_status import RankStatus
 from tests.fakes.examples import examples
 from tests.fakes.world import World
 from tests.property.test_machine import fault, machine, pause, strike

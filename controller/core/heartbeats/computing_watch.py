@@ -17,7 +17,7 @@ from controller.core.state.cluster import ClusterState
 from controller.core.state.phases import TaskPhase
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.rank_status import RankStatus
 
 _STEP: Final = 2.0
 """Waiting that has changed by less than this factor is no news."""

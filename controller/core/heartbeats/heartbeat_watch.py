@@ -37,7 +37,8 @@ from controller.core.state.node import NodeState
 from controller.core.state.phases import NodeCondition
 from controller.core.state.task import TaskState
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import Heartbeat, RankStatus
+from nodeagent.protocol.messages import Heartbeat
+from nodeagent.protocol.rank_status import RankStatus
 
 _UNREPORTED_S: Final = 0.4
 """An iteration that is seen in heartbeats for this long is not about to be reported."""

@@ -15,7 +15,6 @@ from controller.core.state.phases import NodeCondition
 from controller.core.state.turn import Turn
 from controller.core.timers import MeasurementOverdue
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     IterationCommitted,
     LaunchFailed,
@@ -24,6 +23,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
 )
 from nodeagent.protocol.orders import StopOrder
+from nodeagent.protocol.rank_status import RankStatus
 
 
 def observe_run(turn: Turn, event: Observed, observation: RankObservation) -> None:

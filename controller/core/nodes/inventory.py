@@ -17,8 +17,8 @@ from controller.core.state.rank import RankState
 from controller.core.state.task import TaskState
 from controller.core.state.turn import Turn
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.orders import StopOrder
+from nodeagent.protocol.rank_status import RankStatus
 
 
 def compare_inventory(

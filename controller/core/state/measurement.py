@@ -11,7 +11,7 @@ from typing import Final, Literal
 from controller.core.rules.evidence import Evidence
 from controller.core.rules.placement import Placement, Worker
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
+from nodeagent.protocol.rank_status import RankStatus
 from profiles.layout import Layout
 
 SizePhase = Literal["waiting", "running", "measured", "failed", "skipped"]

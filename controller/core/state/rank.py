@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.core.rules.placement import Worker
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     RankDone,
     RankHalted,
@@ -13,6 +12,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.protocol.regroup import Position, RankRef
 
 

@@ -13,7 +13,8 @@ from controller.simulation.world.modelled_nodes import AGENT_S, ModelledNodes
 from controller.simulation.world.modelled_training import ModelledTraining
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, NodeId, TaskId
-from nodeagent.protocol.messages import Heartbeat, RankStatus
+from nodeagent.protocol.messages import Heartbeat
+from nodeagent.protocol.rank_status import RankStatus
 
 _HEARTBEAT_S: Final = 2.0
 

@@ -30,13 +30,13 @@ from controller.drills.drill_schedule import (
     why_stuck,
 )
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     IterationCommitted,
     RankDone,
     RankExited,
     RankStarted,
 )
+from nodeagent.protocol.rank_status import RankStatus
 from tests.fakes.clusters import demo_machine, table
 from tests.fakes.world import World
 

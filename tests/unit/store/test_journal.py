@@ -86,7 +86,6 @@ from controller.store.journal_lines import (
 from controller.store.segments import segments_of
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     AnyObservation,
     CheckpointMissed,
@@ -102,6 +101,7 @@ from nodeagent.protocol.observations import (
     RankRaised,
     RankStarted,
 )
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.protocol.regroup import HeldCopy, Position, VoteResult
 from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import demo_machine, spec_of

@@ -25,7 +25,8 @@ from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition
 from controller.core.timers import JoinOverdue
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
-from nodeagent.protocol.messages import Heartbeat, RankStatus
+from nodeagent.protocol.messages import Heartbeat
+from nodeagent.protocol.rank_status import RankStatus
 from tests.fakes.world import World
 from tests.fakes.world_queries import A, node, running_world, task
 

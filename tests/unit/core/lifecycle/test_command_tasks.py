@@ -45,7 +45,6 @@ from controller.core.timers import (
     StartOverdue,
 )
 from nodeagent.protocol.ids import AgentId, Generation, NodeId, TaskId
-from nodeagent.protocol.messages import RankStatus
 from nodeagent.protocol.observations import (
     IterationCommitted,
     ProgressUnread,
@@ -56,6 +55,7 @@ from nodeagent.protocol.observations import (
     RankObservation,
     RankStarted,
 )
+from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.protocol.regroup import Position
 from nodeagent.protocol.standing import Standing
 from tests.fakes.clusters import table
