@@ -455,7 +455,7 @@ class LogLevel(StrEnum):
 class LogLine:
     """One line of the event stream. ``seq`` increases by one from line to line.
 
-    A console keeps thousands: a dataclass takes a third of a model's memory.
+    A console keeps thousands: a dataclass takes an eighth of a model's memory.
     """
 
     seq: int

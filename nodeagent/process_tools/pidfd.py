@@ -40,7 +40,7 @@ def stop(pidfd: int) -> None:
 
 async def wait_ended(pidfd: int) -> None:
     """Wait until the process has ended; a zombie has."""
-    import asyncio  # noqa: PLC0415 - commands of the node have none, and wait for its import
+    import asyncio  # noqa: PLC0415 - commands of the node need it nowhere
 
     loop = asyncio.get_running_loop()
     ended = loop.create_future()

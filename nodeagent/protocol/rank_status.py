@@ -1,6 +1,6 @@
 """The state of a rank's process, as heartbeats and the answers of ``nodeagent status`` have it.
 
-It stands apart from ``messages``: commands of a node need it alone, and start in half the time.
+It stands apart from ``messages``: commands of a node need it alone, and so start sooner.
 """
 
 from pydantic import BaseModel, ConfigDict

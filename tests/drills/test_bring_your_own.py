@@ -17,7 +17,8 @@ def run_example(short_tmp: Path, log: Path, name: str, *drills: str, num_nodes: 
     nodes = ("--nodes", str(num_nodes), "--workers-per-node", str(2 // num_nodes))
     cluster = (*nodes, "--iterations", "30")
     tasks = ("--tasks", str(EXAMPLES / name / "tasks.toml"))
-    return run_demo(short_tmp, log, "--auto-heal", *tasks, *cluster, *words)
+    kept = ("--keep", str(log.with_name("kept")))  # for who looks why it failed
+    return run_demo(short_tmp, log, "--auto-heal", *tasks, *cluster, *words, *kept)
 
 
 @pytest.fixture(scope="module")

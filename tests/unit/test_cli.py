@@ -35,6 +35,13 @@ def test_verbs_import_nothing_slow(verb: str) -> None:
     assert SLOW & set(done.stdout.split()) == set()
 
 
+def test_commands_of_a_node_import_neither_the_protocol_nor_the_agent() -> None:
+    words = [sys.executable, "-c", IMPORTS, "nodeagent.cli"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    slow = {"asyncio", "nodeagent.protocol.messages", "nodeagent.agent"}
+    assert slow & set(done.stdout.split()) == set()
+
+
 def test_the_version_is_read_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])

@@ -256,16 +256,22 @@ class ControlLink(Control):
             case BreakRank(fault=fault):
                 with self._changed:
                     self._fault = fault
-            case AskStanding():
-                self._answers.append(
-                    RankStands(number=message.number, standing=self._read_standing())
-                )
+            case AskStanding(number=number):
+                self._answer(number)
             case HaltOrder():
                 self._halt(message)
             case Join():
                 self._accept_join(message.launch)
             case StoreReply():
                 _LOG.warning("reply of a store dropped: call=%s", message.call_id)
+
+    def _answer(self, number: int) -> None:
+        try:
+            standing = self._read_standing()
+        except Exception:  # noqa: BLE001 - of whatever state its threads are in; the link lives on
+            _LOG.warning("cannot read the stacks of this process", exc_info=True)
+            return
+        self._answers.append(RankStands(number=number, standing=standing))
 
     def _halt(self, halt: HaltOrder) -> None:
         if halt.generation != self._hello.generation:

@@ -48,6 +48,8 @@ def dump_stacks_on_signal(path: Path) -> None:
 def _frames(frame: FrameType | None) -> list[StackFrame]:
     frames = []
     while frame is not None:
-        frames.append(StackFrame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        # A frame has no line while it does what no line says, as in the middle of an import.
+        line = frame.f_lineno or frame.f_code.co_firstlineno
+        frames.append(StackFrame(frame.f_code.co_filename, line, frame.f_code.co_name))
         frame = frame.f_back
     return frames

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from nodeagent.protocol.codec import Codec, LineSplitter, encode
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import (
+    AskStanding,
     BreakRank,
     FromRank,
     RankHello,
@@ -21,8 +22,10 @@ from nodeagent.protocol.local import (
 )
 from nodeagent.protocol.observations import CheckpointSaved
 from nodeagent.protocol.rank_faults import RankFault
+from nodeagent.protocol.standing import Standing
 from nodeagent.rank.agent_link.control_link import ControlLink
 from tests.fakes.directories import short_directory
+from tests.fakes.polling import wait_until
 
 TASK, GENERATION = TaskId("gpt"), Generation(1)
 HELLO = RankHello(task=TASK, generation=GENERATION, global_rank=0, pid=1)
@@ -165,6 +168,23 @@ def test_nonsense_from_the_agent_costs_the_connection_only(link: ControlLink, pa
     again = Agent(path)
     assert again.next() == HELLO
     again.die()
+
+
+def test_a_stack_that_can_not_be_read_costs_the_answer_only(path: Path) -> None:
+    def read() -> Standing:
+        raise TypeError("a frame without a line")
+
+    agent = Agent(path)
+    link = ControlLink(path, HELLO, lambda: 7.0, lambda *_: None, read)
+    link.start()
+    assert agent.next() == HELLO
+    agent.send(AskStanding(number=1))
+    agent.send(StopAtBoundary())
+    wait_until(lambda: link.is_stop_requested, limit_s=10)
+    link.report(saved(1))
+    assert agent.next() == RankReport(seq=1, wall_s=7.0, observation=saved(1))
+    agent.die()
+    link.close()
 
 
 def test_closing_ends_a_link_that_never_found_an_agent(path: Path) -> None:
