@@ -268,8 +268,8 @@ class ControlLink(Control):
     def _answer(self, number: int) -> None:
         try:
             standing = self._read_standing()
-        except Exception:  # noqa: BLE001 - of whatever state its threads are in; the link lives on
-            _LOG.warning("cannot read the stacks of this process", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - whatever the threads do now, the link lives on
+            _LOG.warning("cannot read the stacks of this process: reason=%s", error)
             return
         self._answers.append(RankStands(number=number, standing=standing))
 
