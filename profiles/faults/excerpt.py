@@ -1,6 +1,7 @@
 """A verdict on one excerpt: a few lines that belong together."""
 
 import functools
+from itertools import islice
 from typing import Final
 
 from profiles.faults.catalogue import Catalogue, default_catalogue
@@ -9,6 +10,8 @@ from profiles.faults.sign import Sign
 from profiles.faults.tracebacks import OpenTraceback, begins_traceback
 from profiles.faults.verdict import Verdict, decide
 
+_MOST_TRACEBACKS: Final = 50
+"""Of one text. Of signs that weigh the same the earliest decides."""
 _SHORT: Final = 4096
 """Characters of a text whose verdict is kept."""
 
@@ -42,7 +45,6 @@ def signs_of(text: str | bytes, catalogue: Catalogue) -> list[Sign]:
     signs = [
         sign for number, line in enumerate(lines, start=1) for sign in matcher.read(number, line)
     ]
-    for sign in signs:
-        if begins_traceback(sign):
-            OpenTraceback(sign).read(1, lines)
+    for header in islice(filter(begins_traceback, signs), _MOST_TRACEBACKS):
+        OpenTraceback(header).read(1, lines)
     return signs

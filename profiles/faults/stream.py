@@ -140,10 +140,6 @@ class FindingStream:
             if isinstance(sign, int):
                 self._incident.extend(sign)
                 continue
-            if begins_traceback(sign):
-                traceback = OpenTraceback(sign)
-                if traceback.read(self._first, self._lines):
-                    self._tracebacks.append(traceback)
             if self._incident.is_over(sign.line):
                 self._end_incident(sign.line)
             if sign.entry.run == "launches":
@@ -151,6 +147,10 @@ class FindingStream:
                 self._release(0)
             elif self._open:
                 self._show_open(sign)
+            if begins_traceback(sign) and self._incident.has_room_for(sign):
+                traceback = OpenTraceback(sign)
+                if traceback.read(self._first, self._lines):
+                    self._tracebacks.append(traceback)
             self._incident.add(sign)
 
     def _end_incident(self, line: int) -> None:
@@ -249,9 +249,13 @@ class _Incident:
                 self._first_line = sign.line
             self._last_line = sign.line
             self._num_trailing_progress = 0
-        self._counts[sign.entry.id] += 1
-        if self._counts[sign.entry.id] <= _MAX_SIGNS_PER_ENTRY:
+        if self.has_room_for(sign):
             self._signs.append(sign)
+        self._counts[sign.entry.id] += 1
+
+    def has_room_for(self, sign: Sign) -> bool:
+        """Whether a further sign of the same entry is kept."""
+        return self._counts[sign.entry.id] < _MAX_SIGNS_PER_ENTRY
 
     @property
     def abort_line(self) -> int | None:

@@ -102,3 +102,11 @@ def test_an_exception_that_comes_late_and_without_a_line_feed_is_shown() -> None
     assert stream.feed(RAISED.encode()) == []
     [finding] = stream.close()
     assert (finding.verdict.line, finding.verdict.evidence) == (6, RAISED)
+
+
+def test_of_many_tracebacks_the_first_is_shown() -> None:
+    lines = [f"[h{chr(97 + n % 26)}{chr(97 + n // 26)}]: {HEADER}" for n in range(676)]
+    assert found_in(*lines, *FRAMES).verdict.line == 1
+    of_first = f"[haa]: {RAISED}"
+    assert found_in(*lines[:60], of_first).verdict.evidence == of_first
+    assert classify_excerpt("\n".join([*lines[:60], of_first])).evidence == of_first
