@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from console.viewmodel.console_state import State
 from controller.api.client import ask, connect
 from controller.api.server import ApiServer
@@ -25,6 +27,7 @@ from controller.clock import SystemClock
 from controller.core.machine import Machine
 from controller.core.rehearsal import Supposition
 from controller.plan.rehearsal_answer import rehearsal_answer
+from controller.playback import playback_server
 from controller.playback.journal_past import JournalPast
 from controller.playback.playback_cursor import PlaybackCursor
 from controller.playback.playback_server import PlaybackServer
@@ -149,6 +152,21 @@ async def test_a_console_follows_the_instant_forth_and_back(run_dir: Path, tmp_p
         )
         assert state.playback is not None
         assert state.playback.is_playing
+
+
+async def test_its_own_share_decides_how_long_it_rests_after_a_view(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playback_server, "_LARGEST_SHARE", 1e-6)
+    past = JournalPast(run_dir, "c")
+    async with served(past, tmp_path / "p.sock", past.facts.end) as client:
+        await client.until(lambda state: state.view is not None)
+        assert (await client.link.send(move(by_s=-1e9))).is_ok
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await client.until(
+                    lambda state: bool(state.view and state.view.now == past.facts.begin)
+                )
 
 
 async def test_nothing_can_be_ordered(run_dir: Path, tmp_path: Path) -> None:
