@@ -11,7 +11,8 @@ from typing import Final
 from profiles.faults.lines import moment_of, without_colours
 from profiles.faults.sign import MAX_TEXT, Sign
 
-_HEADER: Final = "Traceback (most recent call last)"
+HEADER: Final = "Traceback (most recent call last)"
+"""In the first line of a traceback."""
 _MAX_LINES: Final = 400
 """Lines below a header that are read. Python itself leaves out frames that repeat."""
 _MAX_LINE_BYTES: Final = 8192
@@ -26,7 +27,7 @@ class OpenTraceback:
     def __init__(self, header: Sign) -> None:
         """Begin below ``header``, which ``begins_traceback``."""
         self._header = header
-        self._prefix = header.text[: header.text.index(_HEADER)]
+        self._prefix = header.text[: header.text.index(HEADER)]
         self._is_timed = moment_of(self._prefix) is not None
 
     def read(self, first: int, lines: Sequence[bytes]) -> bool:
@@ -61,4 +62,4 @@ class OpenTraceback:
 
 def begins_traceback(sign: Sign) -> bool:
     """Whether a sign is the header of a traceback, whose exception nothing else may name."""
-    return sign.entry.is_generic and _HEADER in sign.text
+    return sign.entry.is_generic and HEADER in sign.text

@@ -191,7 +191,7 @@ def _entry_of(combination: Combination, status: Status) -> Entry:
 
 
 def _replace_entry(sign: Sign, entry: Entry) -> Sign:
-    return Sign(entry, sign.line, sign.text, sign.device, sign.value, sign.raised)
+    return Sign(entry, sign.line, sign.text, sign.device, sign.value)
 
 
 def _as_ranked(sign: Sign) -> Sign:

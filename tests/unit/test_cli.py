@@ -1,10 +1,12 @@
 """``unicron`` imports only what a command needs, and reports errors of standard output."""
 
 import errno
+import gc
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 
 import pytest
@@ -12,6 +14,7 @@ from pydantic_core import SchemaError
 
 from controller.cli import main
 from controller.entry_point import run_quietly
+from tests.fakes.directories import short_directory
 
 LISTED = "import sys; from controller.cli import main; code = main(['policy', 'explain', '--json']); print(*sys.modules)"
 
@@ -40,6 +43,35 @@ def test_commands_of_a_node_import_neither_the_protocol_nor_the_agent() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     slow = {"asyncio", "nodeagent.protocol.messages", "nodeagent.agent"}
     assert slow & set(done.stdout.split()) == set()
+
+
+AGENT = """
+import gc
+gc.disable()
+from nodeagent.agent import Agent
+async def run(self): print(gc.isenabled(), gc.get_freeze_count() > 0)
+Agent.run = run
+from nodeagent.cli import main
+main(["run", "--state-dir", "node", "--node", "n1", "--num-workers", "1"])
+"""
+
+
+def test_an_agent_looks_for_garbage_but_not_in_what_it_imports() -> None:
+    words = [sys.executable, "-c", AGENT]
+    with short_directory() as directory:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=directory)
+    assert done.stdout == "True True\n"
+
+
+def test_nobody_looks_for_garbage_while_a_command_is_loaded() -> None:
+    seen = list[bool]()
+
+    def load() -> Callable[[], int]:
+        seen.append(gc.isenabled())
+        return lambda: int(gc.isenabled())
+
+    assert run_quietly(load) == 1
+    assert seen == [False]
 
 
 def test_the_version_is_read_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

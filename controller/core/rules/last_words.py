@@ -11,6 +11,7 @@ from typing import Final
 from profiles.faults.catalogue import Catalogue
 from profiles.faults.excerpt import classify_excerpt
 from profiles.faults.status import Status
+from profiles.faults.tracebacks import HEADER
 
 MAX_CHARS: Final = 240
 """Longest quotation from a log."""
@@ -20,7 +21,6 @@ _NUM_LAST_LINES: Final = 2
 _ESCAPE_SEQUENCE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?"
 )
-_TRACEBACK: Final = "Traceback (most recent call last)"
 _PREFIX: Final = re.compile(r"^\[[^\]\n]{1,40}\]:? ?")
 """What launchers put before each line, for instance ``[rank0]:``."""
 _FRAME: Final = re.compile(r'(?:^|\s)File "([^"\n]{1,1000})", line (\d{1,9})')
@@ -83,7 +83,7 @@ def plain(text: str, limit: int = MAX_CHARS) -> str:
 
 def _place_before(lines: list[str], number: int) -> str:
     """Return where the program raised: the innermost frame that is in no library."""
-    begin = next((n for n in range(number, -1, -1) if _TRACEBACK in lines[n]), number)
+    begin = next((n for n in range(number, -1, -1) if HEADER in lines[n]), number)
     frames = [match for each in lines[begin : number + 1] if (match := _FRAME.search(each))]
     own = [frame for frame in frames if not _LIBRARY.search(frame[1])] or frames
     if not own:

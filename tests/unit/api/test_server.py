@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import stat
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ class Served:
         self.path = path
         self.view = cluster_views.calm()
         self.num_views = 0
+        self.pause_s = 0.0
         self.commands: list[Command] = []
         self.has_command = asyncio.Event()
         self.server = ApiServer("demo", self._look, self._take, largest_share=largest_share)
@@ -52,6 +54,7 @@ class Served:
 
     def _look(self) -> ClusterView:
         self.num_views += 1
+        time.sleep(self.pause_s)  # other processes have the processor meanwhile
         return self.view
 
     def _take(self, command: Command) -> None:
@@ -224,6 +227,19 @@ async def test_a_reply_does_not_wait_for_views_that_are_slow_to_make(tmp_path: P
             served.answer(await served.next_command(), "done")
             assert (await client.next_of(Reply)).message == "done"
         assert served.num_views == 1
+
+
+async def test_the_rest_after_a_view_follows_from_the_processor_and_not_from_the_clock(
+    tmp_path: Path,
+) -> None:
+    """By the clock this view would cost a third of a second, and the next one wait ten times so."""
+    served = Served(tmp_path / "busy.sock")
+    served.pause_s = 0.3
+    async with served.running(), connected(served) as client:
+        await client.next_of(Snapshot)
+        served.change(7.0)
+        async with asyncio.timeout(2.0):
+            assert (await client.next_of(Snapshot)).view.now == 7.0
 
 
 async def test_silence_is_told_by_a_snapshot_so_that_the_view_is_not_stale(served: Served) -> None:

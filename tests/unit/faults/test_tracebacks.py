@@ -4,10 +4,13 @@ from typing import Final
 
 import pytest
 
+from profiles.faults import excerpt, stream, tracebacks
 from profiles.faults.excerpt import classify_excerpt
+from profiles.faults.sign import Sign
 from profiles.faults.stream import Finding, FindingStream
+from profiles.faults.tracebacks import OpenTraceback
 
-HEADER: Final = "Traceback (most recent call last):"
+HEADER: Final = f"{tracebacks.HEADER}:"
 FRAMES: Final = (
     '  File "/app/train.py", line 12, in <module>',
     "    main()",
@@ -18,8 +21,8 @@ RAISED: Final = "app.shards.Overfull: shard 7"
 
 
 def found_in(*lines: str) -> Finding:
-    stream = FindingStream()
-    [finding] = [*stream.feed("\n".join(lines).encode()), *stream.close()]
+    log = FindingStream()
+    [finding] = [*log.feed("\n".join(lines).encode()), *log.close()]
     return finding
 
 
@@ -56,8 +59,8 @@ def test_behind_times_that_differ_and_without_any_below_the_header() -> None:
 
 
 def test_lines_of_other_processes_stand_between() -> None:
-    of_4 = behind("[rank4]: ", HEADER, *FRAMES, "app.Other: by rank 4")
     of_3 = behind("[rank3]: ", HEADER, *FRAMES, RAISED)
+    of_4 = behind("[rank4]: ", HEADER, "app.Other: by rank 4", "", "", "", "")
     mixed = [line for both in zip(of_3, of_4, strict=True) for line in both]
     assert found_in(*mixed).verdict.evidence == f"[rank3]: {RAISED}"
     mixed = [line for both in zip(of_4, of_3, strict=True) for line in both]
@@ -96,11 +99,11 @@ def test_a_line_that_the_catalogue_knows_decides_as_before() -> None:
 
 
 def test_an_exception_that_comes_late_and_without_a_line_feed_is_shown() -> None:
-    stream = FindingStream()
+    log = FindingStream()
     for line in (HEADER, *FRAMES):
-        assert stream.feed(line.encode() + b"\n") == []
-    assert stream.feed(RAISED.encode()) == []
-    [finding] = stream.close()
+        assert log.feed(line.encode() + b"\n") == []
+    assert log.feed(RAISED.encode()) == []
+    [finding] = log.close()
     assert (finding.verdict.line, finding.verdict.evidence) == (6, RAISED)
 
 
@@ -110,3 +113,30 @@ def test_of_many_tracebacks_the_first_is_shown() -> None:
     of_first = f"[haa]: {RAISED}"
     assert found_in(*lines[:60], of_first).verdict.evidence == of_first
     assert classify_excerpt("\n".join([*lines[:60], of_first])).evidence == of_first
+
+
+def test_headers_without_end_are_not_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked for in hundreds of lines."""
+    followed = list[int]()
+
+    class Counted(OpenTraceback):
+        def __init__(self, header: Sign) -> None:
+            super().__init__(header)
+            followed.append(header.line)
+
+    monkeypatch.setattr(excerpt, "OpenTraceback", Counted)
+    monkeypatch.setattr(stream, "OpenTraceback", Counted)
+    lines = [f"[h{chr(97 + n % 26)}{chr(97 + n // 26)}]: {HEADER}" for n in range(676)]
+    found_in(*lines)
+    assert followed == list(range(1, 51))
+    followed.clear()
+    classify_excerpt("\n".join(lines))
+    assert followed == list(range(1, 51))
+
+
+def test_the_rest_of_a_line_of_a_megabyte_names_no_exception() -> None:
+    log = FindingStream()
+    log.feed(f"{HEADER}\n".encode())
+    log.feed(b"x" * (1 << 20))
+    [finding] = [*log.feed(b"app.Odd: in the middle of a line"), *log.close()]
+    assert finding.verdict.line == 1
