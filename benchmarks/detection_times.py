@@ -1,12 +1,16 @@
 """Measures how long faults go unseen, on the demo's cluster, and prints one JSON object.
 
-    python benchmarks/detection_times.py [--drills N] [--write-docs]
+    python benchmarks/detection_times.py [--drills N] [--beside-no-gathering] [--write-docs]
 
 Each kind of fault is drilled N times, one after the other, on a running cluster (four nodes behind
 SSH servers, two tasks, eight ranks); before each drill every task trains at its full size. Measured
 is the time from the order to break something to the first evidence that the controller takes in.
 For what strikes at the next micro-batch that includes the wait for it. The iterations of the demo
 last 0.4 s at least (``iteration_floor_s``), and a hang is one that lasts three times the average.
+
+``--beside-no-gathering`` asks what it costs that nodes which are lost within a moment share one
+plan (``controller.core.nodes.bursts``). A second cluster has ``burst_s = 0``: it plans for each
+loss at once. The two take turns of a few drills, and their recoveries are compared.
 
 These are measurements of one machine at one time, not limits.
 """
@@ -17,7 +21,7 @@ import json
 import math
 import statistics
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from harness.result_pages import (
@@ -30,11 +34,13 @@ from harness.result_pages import (
 )
 from harness.termination import end_on_sigterm
 
+from controller.demo.demo_options import DemoOptions
 from controller.drill_matrix.drill_options import choose_drills, cluster_options
 from controller.drill_matrix.drill_runs import MatrixRun
 from profiles.drills.drill import Drill
 
 _NAME: Final = "detection_times"
+_COMPARED: Final = "gathering_times"
 _PAPER: Final = {
     "kill-rank": "1.8 s",
     "exception": "0.3 s",
@@ -43,6 +49,8 @@ _PAPER: Final = {
     "freeze-rank": "3 x an iteration",
     "hang-collective": "3 x an iteration",
 }
+_TURN: Final = 4
+"""Drills of each kind after which the other cluster has its turn."""
 _HANGS: Final = ("freeze-rank", "hang-collective")
 _LIMIT_S: Final = {"kill-rank": 0.2, "exception": 0.2, "lose-node": 3.0, "freeze-node": 3.0}
 """What the medians are to stay below; of a hang 3 x the average iteration and 0.5 s."""
@@ -74,6 +82,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drills", type=int, default=20, metavar="N", help="of each (default 20)")
     parser.add_argument("--only", nargs="+", default=[], metavar="KIND", choices=list(_PAPER))
+    parser.add_argument(
+        "--beside-no-gathering", action="store_true", help="compare recoveries with burst_s = 0"
+    )
     parser.add_argument("--write-docs", action="store_true", help=f"update {MEASUREMENTS.name}")
     arguments = parser.parse_args()
     drills = [
@@ -81,7 +92,10 @@ def main() -> int:
         for drill in choose_drills(arguments.only or list(_PAPER))
         if drill.kind in (arguments.only or _PAPER)
     ]
-    samples = asyncio.run(measure(drills, arguments.drills))
+    if arguments.beside_no_gathering:
+        return _compare(drills, arguments.drills, writes_docs=arguments.write_docs)
+    samples = {drill.kind: Samples() for drill in drills}
+    asyncio.run(measure(drills, arguments.drills, cluster_options(), samples))
     report = {
         "machine": machine(),
         "kinds": {kind: _figures(kind, each) for kind, each in samples.items()},
@@ -94,12 +108,19 @@ def main() -> int:
     return 0
 
 
-async def measure(drills: list[Drill], num: int) -> dict[str, Samples]:
-    """Run every drill ``num`` times, in turns, so that all meet the same machine."""
-    options = cluster_options()
+async def measure(
+    drills: list[Drill], num: int, options: DemoOptions, samples: dict[str, Samples]
+) -> None:
+    """Run every drill ``num`` times, in turns, so that all meet the same machine.
+
+    Args:
+        drills: What is drilled.
+        num: How often.
+        options: The cluster.
+        samples: What was measured is added to these, by kind.
+    """
     matrix = MatrixRun(options, math.inf, _say)
     await matrix.run(drills * num)
-    samples = {drill.kind: Samples() for drill in drills}
     for row in matrix.rows:
         of_kind, observed = samples[row.drill.kind], row.observed
         of_kind.num_wrong += not row.agrees
@@ -111,7 +132,31 @@ async def measure(drills: list[Drill], num: int) -> dict[str, Samples]:
             of_kind.average_s.append(row.average_s)
         if observed.recovery_s is not None:
             of_kind.recovery_s.append(observed.recovery_s)
-    return samples
+
+
+def _compare(drills: list[Drill], num: int, *, writes_docs: bool) -> int:
+    usual = cluster_options()
+    clusters = {
+        "gathers": usual,
+        "plans_at_once": replace(usual, policy=replace(usual.policy, burst_s=0.0)),
+    }
+    samples = {name: {drill.kind: Samples() for drill in drills} for name in clusters}
+    for begin in range(0, num, _TURN):
+        for name, options in clusters.items():
+            asyncio.run(measure(drills, min(_TURN, num - begin), options, samples[name]))
+    report = {
+        "machine": machine(),
+        "clusters": {
+            name: {kind: _figures(kind, each) for kind, each in of_name.items()}
+            for name, of_name in samples.items()
+        },
+    }
+    json.dump(report, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    if writes_docs:
+        write_results(_COMPARED, report)
+        write_section(MEASUREMENTS, _COMPARED, _comparison(report), script=_NAME)
+    return 0
 
 
 def _say(text: str) -> None:
@@ -160,6 +205,25 @@ def _section(report: dict[str, Any]) -> str:
             f"| {_MEANING[kind]} | **{median}** | {limit} | {p90} | {worst} | {_PAPER[kind]} |"
             f" {f'{recovered:.2f} s' if recovered is not None else '-'} |"
             f" {each['num_unseen']} of {each['num']} | {each['num_wrong']} of {each['num']} |"
+        )
+    return "\n".join(lines)
+
+
+def _comparison(report: dict[str, Any]) -> str:
+    lines = [
+        machine_line(report["machine"]),
+        "",
+        f"    {command_line()}",
+        "",
+        "| fault | recovered, plans at once | gathers | difference | drills of each |",
+        "|---|---|---|---|---|",
+    ]
+    gathers, at_once = report["clusters"]["gathers"], report["clusters"]["plans_at_once"]
+    for kind, each in gathers.items():
+        with_s, without_s = each["recovery_median_s"], at_once[kind]["recovery_median_s"]
+        lines.append(
+            f"| {_MEANING[kind]} | {without_s:.3f} s | {with_s:.3f} s |"
+            f" {1000 * (with_s - without_s):+.0f} ms | {each['num']}, {at_once[kind]['num']} |"
         )
     return "\n".join(lines)
 

@@ -6,6 +6,13 @@ of ``TaskProfile``. Any mistake is one ``ProfileError`` that names the file, the
 and what is allowed; nothing is guessed, and no profile of a file with a mistake is used.
 
 Whether the tasks fit a cluster is not checked here.
+
+With the key ``file``, T(t, x) comes from a table in a file:
+
+    [task.throughput]
+    file = "profiles/gpt-a.json"        # relative to the tasks file
+
+Sizes of the table stand for those of ``points``, which may be left out then; the other ones stay.
 """
 
 import json
@@ -26,10 +33,9 @@ from profiles.key_mistakes import KeyMistake, key_mistakes, shorten
 from profiles.layout import Layout
 from profiles.model import ModelShape
 from profiles.records import RecordError
-from profiles.table_key import with_points_of_file
+from profiles.table_file import TablePoint, load_table
 from profiles.throughput import ThroughputPoint, ThroughputTable
-from profiles.training_program import Program
-from profiles.training_settings import TrainingSettings
+from profiles.training_program import Program, TrainingSettings
 
 DEMO_TASKS: Final = resources.files("profiles").joinpath("data", "demo.toml")
 """The file with the demo's tasks, ``gpt-a`` and ``gpt-b``."""
@@ -81,7 +87,7 @@ class TaskProfile(TrainingSettings):
             the program is at the same path on every node.
         shared: Whether ``workdir`` is on every node already, so that nothing is copied.
         throughput: T(t, x), with a layout for each size; tp and pp may differ. In a file, ``file``
-            names a table to take it from (``profiles.table_key``).
+            names a table to take it from (``profiles.task_profiles``).
     """
 
     name: Annotated[str, AfterValidator(_is_name)]
@@ -286,3 +292,46 @@ _KNOWN_KEYS: Final[Mapping[str, Collection[str]]] = {
 
 def _list(sizes: tuple[int, ...]) -> str:
     return ", ".join(map(str, sizes))
+
+
+def with_points_of_file(entry: object, folder: Path) -> object:
+    """Return the ``[[task]]`` table ``entry`` with the points of its file, if it names one.
+
+    The caller checks the rest of the table.
+
+    Raises:
+        RecordError: The file can't be read, or is no throughput table.
+    """
+    throughput = entry.get("throughput") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(throughput, dict) or "file" not in throughput:
+        return entry
+    name, given = throughput["file"], throughput.get("points", [])
+    if not isinstance(name, str) or not name:
+        raise RecordError(f"throughput.file = {name!r:.60}: must be the path of a table")
+    if not isinstance(given, list):
+        raise RecordError(f"throughput.points = {given!r:.60}: must be a list")
+    if "\0" in name:
+        raise RecordError(f"throughput.file = {name!r:.60}: must be the path of a table")
+    points = [_trainable(point, folder / name) for point in load_table(folder / name).points]
+    sizes = {point["workers"] for point in points}
+    kept = [each for each in given if not (isinstance(each, dict) and each.get("workers") in sizes)]
+    rest = {key: value for key, value in throughput.items() if key != "file"}
+    return entry | {"throughput": rest | {"points": [*kept, *points]}}
+
+
+def _trainable(point: TablePoint, path: Path) -> dict[str, object]:
+    """Return a point as a task lists it.
+
+    Raises:
+        RecordError: No task is trained in its layout.
+    """
+    if point.layout.cp > 1:
+        raise RecordError(
+            f"{path}: {point.workers} workers: {point.layout}: Unicron trains no task with context"
+            " parallelism; estimate the table without --context-parallel"
+        )
+    return {
+        "workers": point.workers,
+        "flops_per_s": point.flops_per_s,
+        "layout": point.layout.model_dump(),
+    }

@@ -85,13 +85,15 @@ def commands_of(cases: Sequence[dict[str, Any]]) -> str:
     return "\n".join(dict.fromkeys(f"    {case['command']}" for case in cases))
 
 
-def write_section(page: Path, name: str, text: str) -> None:
-    """Put ``text`` between the markers of ``page`` that ``benchmarks/<name>.py`` owns.
+def write_section(page: Path, name: str, text: str, script: str | None = None) -> None:
+    """Put ``text`` between the markers of ``page`` for ``name``, which ``script`` owns.
+
+    ``script`` is the name of a benchmark's module: ``name`` if None.
 
     Raises:
         ValueError: The page has no such markers.
     """
-    begin = f"<!-- {name}: made by benchmarks/{name}.py, do not edit -->"
+    begin = f"<!-- {name}: made by benchmarks/{script or name}.py, do not edit -->"
     end = f"<!-- {name}: end -->"
     before, found_begin, rest = page.read_text().partition(begin)
     _, found_end, after = rest.partition(end)

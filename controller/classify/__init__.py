@@ -8,5 +8,4 @@ Begin with ``classify_cli``, then ``log_reading``.
 ``log_reading``        one log after the other, with the progress of long ones.
 ``findings_text``      what is printed, for people and as JSON.
 ``explain_catalogue``  prints the catalogue, and classifies labelled texts.
-``ctrl_c``             ends at Ctrl-C with what was found so far.
 """

@@ -1,11 +1,17 @@
 """Classifies the files of a command line one after another, and prints what was found.
 
 A file that can't be read is an error of its own: the others are still classified.
+
+Ctrl-C ends the reading: at once while bytes are awaited, else after the current chunk. So what has
+been read can be printed, and no line is left half read.
 """
 
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Final, Self
 
 from rich.console import Console
@@ -18,7 +24,6 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from controller.classify.ctrl_c import CtrlC
 from controller.classify.findings_text import (
     FileSummary,
     FindingsReport,
@@ -39,6 +44,47 @@ _SHOWN_AFTER_S: Final = 2.0
 _REFRESH_S: Final = 0.1
 _ERASE_LINE: Final = "\r\x1b[2K"
 _MAX_NAME: Final = 40
+
+
+class CtrlC:
+    """Remembers Ctrl-C. A second one ends the command wherever it is."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self._is_waiting = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Handle SIGINT inside of the block. Only the main thread can do that."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let Ctrl-C end the block at once, by a ``KeyboardInterrupt``."""
+        self._is_waiting = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._is_waiting = False
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if Ctrl-C came."""
+        if self.is_wanted:
+            raise KeyboardInterrupt
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self.is_wanted or self._is_waiting:
+            self.is_wanted = True
+            raise KeyboardInterrupt
+        self.is_wanted = True
 
 
 class ReadingProgress:

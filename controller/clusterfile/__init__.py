@@ -7,7 +7,7 @@ Begin with ``cluster_reader``, which reads a file and its includes; all mistakes
 ``node_collection``   the nodes of all files; ``node_groups`` makes them.
 ``hostlist``          many names in one short text.
 ``ssh_config``        how a host is reached, by the file's keys and OpenSSH's configuration.
-``task_collection``   the tasks and the policy of all files; ``task_file`` reads tasks alone.
+``task_collection``   the tasks and the policy of all files; a file of tasks alone.
 ``controller_choice``  which controller a command asks; ``file_places`` where its files are;
 ``remote_cluster``    reaches one over SSH.
 ``toml_document``     a TOML file with the line of each key.

@@ -1,17 +1,23 @@
-"""Collects the tasks and the policy of all documents, and finds what is wrong between them."""
+"""Collects the tasks and the policy of all documents, and finds what is wrong between them.
+
+A file of tasks alone, as ``unicron submit`` takes it, has ``[[task]]`` tables and nothing else.
+"""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from controller.clusterfile.cluster_keys import not_a_home
-from controller.clusterfile.file_mistakes import Mistakes
+from controller.clusterfile.file_mistakes import ClusterFileError, FileMistake, Mistakes
 from controller.clusterfile.section_reading import items_of, subject_of, tables_of
-from controller.clusterfile.toml_document import TomlDocument
+from controller.clusterfile.toml_document import TomlDocument, TomlError, toml_of
 from controller.settings.approval_tables import read_approval
 from controller.settings.settings_file import SettingsError, checked_setting
 from profiles.task_profiles import TaskProfile, anchored, read_task
 
 _PATHS: Final = ("checkpoint_dir", "data")
+
+_KEY = "task"
 
 
 @dataclass(slots=True)
@@ -97,3 +103,33 @@ class PolicyCollection:
                 self.mistakes.add(document, location, text)
             self.settings[key] = setting
             self._places[key] = document.place_of(location)
+
+
+def tasks_of(path: Path, text: str) -> list[TaskProfile]:
+    """Return the tasks of a file, with absolute paths.
+
+    Args:
+        path: Where the file is: paths in it are relative to its folder.
+        text: What it says.
+
+    Raises:
+        ClusterFileError: It is no TOML, has other sections, or something is wrong with a task.
+    """
+    try:
+        document = toml_of(path, text.encode())
+    except TomlError as error:
+        raise ClusterFileError([FileMistake(path, error.line, str(error))]) from error
+    mistakes = Mistakes()
+    for key, value in document.values.items():
+        if key != _KEY or not isinstance(value, list):
+            words = (
+                f"{key}: only [[task]] belongs into a file of tasks; the cluster file has the rest"
+            )
+            mistakes.add(document, (key,), words)
+    tasks = TaskCollection(mistakes)
+    tasks.take(document)
+    if not tasks.tasks and not mistakes.found:
+        mistakes.add(document, (), "there is no [[task]] in it; add one")
+    if mistakes.found:
+        raise ClusterFileError(sorted(mistakes.found))
+    return list(tasks.tasks.values())

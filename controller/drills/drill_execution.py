@@ -1,4 +1,7 @@
-"""Carries out drills on the local cluster. ``profiles.drills.drill_catalogue`` describes them."""
+"""Carries out drills on the local cluster. ``profiles.drills.drill_catalogue`` describes them.
+
+A drill on a rank asks the rank's agent for its fault.
+"""
 
 import asyncio
 import os
@@ -12,7 +15,6 @@ from typing_extensions import override
 from controller.core.instructions import CarryOutDrill
 from controller.drills.drill_arguments import NO_NAMESPACES
 from controller.drills.memory_limit import kill_for_memory
-from controller.drills.rank_fault_requests import fault_of
 from controller.localcluster.cluster_errors import LocalClusterError
 from controller.ports import DrillGround
 from nodeagent.protocol.ids import NodeId, TaskId
@@ -26,6 +28,22 @@ FREEZE_S: Final = 15.0
 PARTITION_S: Final = 15.0
 _FROZEN_SSH_S: Final = 8.0
 _FLAP_PAUSE_S: Final = 0.5
+
+_EXIT_CODE: Final = 3
+_SLOW: Final = RankFault(kind="slow", factor=1.5, count=20)
+_SPIKE: Final = RankFault(kind="spike", factor=6.0, count=8)
+
+_FAULT_BY_FAMILY: Final = {
+    "kill-rank": RankFault(kind="kill"),
+    "freeze-rank": RankFault(kind="freeze"),
+    "exit-code": RankFault(kind="exit", count=_EXIT_CODE),
+    "segfault": RankFault(kind="segfault"),
+    "exception": RankFault(kind="raise"),
+    "disk-full": RankFault(kind="write_full"),
+    "hang-collective": RankFault(kind="hang"),
+    "slow-rank": _SLOW,
+    "loss-spike": _SPIKE,
+}
 
 
 class DrilledController(Protocol):
@@ -247,3 +265,16 @@ def _kill(pid: int) -> bool:
 
 def _name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def fault_of(drill: Drill) -> RankFault:
+    """Return the fault that ``drill`` stages in a rank. The rank's agent carries it out."""
+    match drill.option:
+        case ("status", status):
+            return RankFault(kind="raise", status=status)
+        case ("times", times):
+            return RankFault(kind="nan", count=int(times))
+        case ("line", name):
+            return RankFault(kind="raise", status=KERNEL_MESSAGES[name].raises or "")
+        case _:
+            return _FAULT_BY_FAMILY[drill.family]

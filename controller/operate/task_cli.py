@@ -13,7 +13,7 @@ from controller.api.client import ask
 from controller.api.wire import LimitTask, OrderTask, SubmitTasks
 from controller.arguments import count_of, decimal_of, file_path
 from controller.clusterfile.file_mistakes import ClusterFileError
-from controller.clusterfile.task_file import tasks_of
+from controller.clusterfile.task_collection import tasks_of
 from controller.operate.asking import (
     RefusedError,
     add_common,

@@ -21,9 +21,8 @@ from controller.logs.log_options import (
     logging_to,
 )
 from controller.playback.journal_past import JournalPast
-from controller.playback.moments import instant, moment_of
 from controller.playback.past import Past, PastError, PastFacts
-from controller.playback.playback_cursor import PlaybackCursor
+from controller.playback.playback_cursor import PlaybackCursor, instant, moment_of
 from controller.playback.playback_server import PlaybackServer
 from controller.playback.recorded_past import RecordedPast
 from controller.printing import plain_console, print_table, refuse

@@ -20,9 +20,8 @@ from controller.api.wire import (
 )
 from controller.clock import Clock
 from controller.plan.questions import answer
-from controller.playback.moments import instant
 from controller.playback.past import Past, PastError, lines_between, num_lines_until
-from controller.playback.playback_cursor import PlaybackCursor
+from controller.playback.playback_cursor import PlaybackCursor, instant
 from controller.store.history import HistoryError, read_rows
 
 _LOG: Final = logging.getLogger(__name__)

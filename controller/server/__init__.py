@@ -2,14 +2,12 @@
 
 ``controller_server``  composes everything, starts and stops it: one server per run.
 ``server_hooks``       extensions by the owner of a server: observers, drills, the end of the run.
-``controller_config``  nodes, tasks and policy of a controller; ``profile_tasks`` makes the tasks.
+``controller_config``  nodes, tasks and policy of a controller.
 ``cluster_config``     the same from a cluster file.
 ``controller``         core, journal, runtime and fleet: one controller, which another may follow.
 ``runtime``            feeds events to the core and carries out its instructions.
 ``event_queue``        the events that wait for the core: faults first.
 ``history_writer``     iterations, incidents, plans and announcements, for people.
-``reloading``          takes a changed cluster file in while the controller runs.
-``rank_logs``          the output of ranks, read from their nodes.
 ``compactor``          has closed segments of the journal compacted.
 ``rank_launches``      the launch of each rank, from instruction and program.
 ``announcements``      publishes announcements; ``api_commands`` takes the clients' commands.

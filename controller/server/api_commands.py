@@ -1,27 +1,39 @@
 """Commands of API clients: each becomes an event of the core, or is answered here.
 
-Questions change nothing and are not journaled. They are answered one after the other.
+Questions change nothing and are not journaled. They are answered one after the other. The output of
+ranks is read from their nodes; the core knows nothing of it. A changed cluster file is taken in
+while the controller runs: the client is shown what it will do first.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+from pydantic import JsonValue
 
 from controller.api import wire
 from controller.api.projection import evidence_reply
 from controller.api.requests import event_of
+from controller.api.wire import LogPosition, ReadLogs, ReloadFile, Reply
 from controller.clock import Clock
-from controller.core.events import TaskSubmitted
+from controller.core.events import FileReloaded, TaskSubmitted
+from controller.core.membership.change_words import lines_of
+from controller.core.membership.file_changes import ImpossibleChangeError, changes
+from controller.core.state.cluster import ClusterState
+from controller.fleet.node_links import LogPlace, SshFleet
 from controller.plan.questions import answer
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig
-from controller.server.rank_logs import read_logs
-from controller.server.reloading import reload
-from controller.server.server_hooks import ServerHooks, SubmissionError, read_safely
+from controller.server.server_hooks import ReadConfig, ServerHooks, SubmissionError, read_safely
 from controller.store.history import HistoryError
+from nodeagent.protocol.ids import NodeId, TaskId
 
 _SlowCommand = wire.ReadLogs | wire.SubmitTasks | wire.ReloadFile
 """Commands that read files or nodes. Each is taken by itself."""
+
+_MOST_RANKS: Final = 64
+_LIMIT_S: Final = 10.0
+_NOWHERE: Final = LogPosition(name="", end=0)
 
 
 class ApiCommands:
@@ -149,3 +161,82 @@ async def _read(question: wire.ReadHistory, controller: Controller) -> wire.Repl
             request_id=question.request_id, is_ok=False, code="failed", message=str(error)
         )
     return wire.Reply(request_id=question.request_id, is_ok=True, data={"rows": rows})
+
+
+async def read_logs(question: ReadLogs, state: ClusterState, fleet: SshFleet) -> Reply:
+    """Return the answer to a question for the output of ranks."""
+    task = state.tasks.get(TaskId(question.task))
+    if task is None:
+        exist = ", ".join(state.tasks) or "none"
+        return _refused(question, "unknown", f"there is no task {question.task}: {exist} exist")
+    wanted = question.ranks or tuple(sorted(task.ranks))
+    if missing := [number for number in wanted if number not in task.ranks]:
+        has = f"it has {len(task.ranks)} ranks" if task.ranks else "it has never started"
+        text = f"{question.task} has no rank {missing[0]}: {has}"
+        return _refused(question, "unknown", text)
+    asked = NodeId(question.node) if question.node else None
+    if asked is not None and asked not in state.nodes:
+        return _refused(question, "unknown", f"there is no node {asked}")
+    if len(wanted) > _MOST_RANKS:
+        text = f"{question.task} has {len(wanted)} ranks: name {_MOST_RANKS} of them at most"
+        return _refused(question, "too_many", text)
+
+    async def read(number: int) -> JsonValue:
+        node = asked or task.ranks[number].worker.node
+        after = question.after.get(number, _NOWHERE)
+        place = LogPlace(after.name, after.end, question.max_bytes, question.is_previous)
+        try:
+            async with asyncio.timeout(_LIMIT_S):
+                part = await fleet.read_log(node, task.spec.task, number, place)
+        except TimeoutError:
+            return {"rank": number, "node": node, "error": "its node does not answer"}
+        return {"rank": number, "node": node, **part.model_dump(exclude={"kind", "command_id"})}
+
+    async with asyncio.TaskGroup() as group:
+        reading = [group.create_task(read(number)) for number in wanted]
+    logs = [each.result() for each in reading]
+    data: dict[str, JsonValue] = {"logs": logs, "is_previous": question.is_previous}
+    return Reply(request_id=question.request_id, is_ok=True, data=data)
+
+
+def _refused(question: ReadLogs, code: str, text: str) -> Reply:
+    return Reply(request_id=question.request_id, is_ok=False, code=code, message=text)
+
+
+async def reload(
+    command: ReloadFile,
+    read_config: ReadConfig,
+    controller: Callable[[], Controller],
+    adopt: Callable[[ControllerConfig], None],
+) -> Reply | None:
+    """Return the answer; None if the core gives it, once it has taken the changes in.
+
+    Args:
+        command: The request.
+        read_config: Reads the file.
+        controller: Returns the present controller.
+        adopt: Called with the new config, for the next controllers of the run.
+    """
+    request_id = command.request_id
+    try:
+        config = await read_safely(lambda: read_config(is_dry_run=command.is_dry_run))
+        present = controller()
+        found = list(changes(config.wanted(), present.state, present.policy))
+    except (SubmissionError, ImpossibleChangeError) as error:
+        code = "invalid" if isinstance(error, SubmissionError) else "impossible"
+        return Reply(request_id=request_id, is_ok=False, code=code, message=str(error))
+    lines = (*lines_of(found, present.state, present.policy), *config.further_changes)
+    if command.is_dry_run:
+        text = f"{len(lines)} changes" if lines else "nothing has changed"
+        data = {"changes": list[object](lines)}
+        return Reply.model_validate(
+            {"request_id": request_id, "is_ok": True, "message": text, "data": data}
+        )
+    if command.expected is not None and command.expected != lines:
+        text = "the file, or the cluster, has changed since you looked: look again"
+        return Reply(request_id=request_id, is_ok=False, code="superseded", message=text)
+    adopt(config)
+    for change in found:
+        present.post(change)
+    present.post(FileReloaded(request_id, command.actor, lines))
+    return None

@@ -9,7 +9,7 @@ from nodeagent.protocol.regroup import RankRef, Resume
 from profiles.command_task import CommandTask
 from profiles.layout import Layout
 from profiles.model import ModelShape
-from profiles.training_settings import TrainingSettings
+from profiles.training_program import TrainingSettings
 
 
 class TrainingSpec(TrainingSettings):

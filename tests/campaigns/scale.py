@@ -30,7 +30,7 @@ from controller.core.instructions import Announce, AnswerRequest, CarryOutDrill
 from controller.core.rules.policy import Policy
 from controller.core.state.phases import NodeCondition, TaskPhase
 from controller.fleet.address import NodeAddress, SshTarget
-from controller.localcluster.ssh.key_pairs import generate_key_pair
+from controller.localcluster.ssh.credentials import generate_key_pair
 from controller.ports import DrillGround, Publisher
 from controller.server.controller import Controller
 from controller.server.controller_config import ControllerConfig

@@ -2,8 +2,8 @@
 
 from rich.color import Color
 
+from console.configuration import key_map
 from console.dialogs.order import OrderDialog
-from console.key_map import key_map
 from console.themes.colours import THEMES
 from console.viewmodel.drawing.text import Ground
 from tests.console.bench import console

@@ -176,11 +176,11 @@ def _night(shell: Shell, nodes: Playground, hook: Webhook, late: Path) -> None:
 def _graphs(shell: Shell, scraping: Prometheus) -> None:
     """What Prometheus has of the night."""
     assert scraping.wait_for("unicron_build_info")
-    iteration = scraping.ask("unicron_task_iteration")["task=gpt-a"]
+    iteration = scraping.wait_for("unicron_task_iteration")["task=gpt-a"]
     assert 0 < iteration <= shell.tasks()["gpt-a"].iteration
-    lost = scraping.ask("unicron_incidents_total")
+    lost = scraping.wait_for("unicron_incidents_total")
     assert lost == {"severity=SEV1, status=lost_connection, task=gpt-a": 1}
-    buckets = scraping.ask("unicron_lost_gpu_seconds_total")
+    buckets = scraping.wait_for("unicron_lost_gpu_seconds_total")
     # It waited for the countdown on four workers.
     assert buckets["bucket=waiting_for_person, task=gpt-a"] > 4
-    assert 0 < scraping.ask("unicron_task_ettr_ratio")["task=gpt-a"] < 1
+    assert 0 < scraping.wait_for("unicron_task_ettr_ratio")["task=gpt-a"] < 1

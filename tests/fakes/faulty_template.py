@@ -181,7 +181,6 @@ def _plant_in_iteration() -> None:
 
     from nodeagent.rank.iteration import (  # noqa: PLC0415
         accumulation,
-        gradients,
         iteration_phases,
         ledger,
         reduction,
@@ -206,7 +205,7 @@ def _plant_in_iteration() -> None:
         after=lambda made, bucket: _pass_if("reduced", bucket.name in made._ledger.reduced),
     )
     _wrap(buckets, "restore", after=_here("restored"))
-    finalise = functools.partial(gradients.finalise_in_replica, after_step=_here("finalised"))
+    finalise = functools.partial(accumulation.finalise_in_replica, after_step=_here("finalised"))
     setattr(iteration_phases, "finalise_in_replica", finalise)  # noqa: B010 - it is not exported there
     _wrap(iterations, "_sum_over_all", before=_here("voting"), after=_here("voted"))
     _wrap(iteration_phases, "wait_unless_halted", before=_here("in vote"))

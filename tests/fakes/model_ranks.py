@@ -26,7 +26,7 @@ from nodeagent.rank.groups.device_shim import prepare_device
 from nodeagent.rank.groups.parallel_groups import ParallelGroups
 from nodeagent.rank.groups.random_state import reseed
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.iteration.gradients import finalise_in_replica, squared_grad_norm
+from nodeagent.rank.iteration.accumulation import finalise_in_replica, squared_grad_norm
 from nodeagent.rank.program.gpt import build_model, build_optimizer, transformer_config
 from nodeagent.rank.program.micro_batches import MicroBatches
 from tests.fakes.model_cases import Case, Outcome

@@ -44,7 +44,10 @@ class Prometheus:
     port: int
 
     def ask(self, expression: str) -> dict[str, float]:
-        """Return the values of an instant query, by their labels as sorted text."""
+        """Return the values of an instant query, by their labels as sorted text.
+
+        There are none from a scrape that took too long until the next one: see ``wait_for``.
+        """
         query = urllib.parse.urlencode({"query": expression})
         address = f"http://127.0.0.1:{self.port}/api/v1/query?{query}"
         try:

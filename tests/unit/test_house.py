@@ -22,7 +22,7 @@ _COMMENTED: Final = (
     "controller/core/rules/regroup",
     "controller/core/sweeps.py",
     "nodeagent/rank/iteration/accumulation.py",
-    "nodeagent/rank/iteration/gradients.py",
+    "nodeagent/rank/iteration/accumulation.py",
     "nodeagent/rank/iteration/iteration_phases.py",
     "nodeagent/rank/iteration/ledger.py",
     "nodeagent/rank/iteration/reduction.py",

@@ -41,7 +41,7 @@ _FORBIDDEN: Final = {  # by contract: a module, and what it must not import
     ),
     "Inside the simulator, the world knows no policy": (
         "controller.simulation.world.breakage",
-        "controller.simulation.policies.splits",
+        "controller.simulation.policies.static_division",
     ),
     "Inside the console, widgets know view models and nothing else": (
         "console.widgets.bars",

@@ -1,6 +1,5 @@
 """What heartbeats show that the core has to know. Begin with ``heartbeat_watch``.
 
 ``heartbeat_watch``    heartbeats in, changes out: the only way from a heartbeat to the journal.
-``computing_watch``    its part about slow ranks.
 ``heartbeat_changes``  what the core does about the changes.
 """

@@ -1,7 +1,7 @@
 """A task that is slow: iterations that take too long, and ranks that are slower than their peers.
 
 Each is announced when it begins and when it is over, and not in between. Which ranks
-are slower is seen in their heartbeats: ``controller.core.heartbeats.computing_watch``.
+are slower is seen in their heartbeats: ``controller.core.heartbeats.heartbeat_watch``.
 """
 
 from typing import Final

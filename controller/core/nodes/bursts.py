@@ -8,14 +8,22 @@ lost after the plan joins the incident while that is open.
 
 Nodes that return are gathered for as long, if others are still away: a plan for the first of them
 would be superseded at once, and may have begun another layout.
+
+Earlier reports about a lost node become part of the one incident of its loss.
 """
 
 from collections import Counter
 from typing import Final
 
+from controller.core.incidents.incident_log import open_incident
+from controller.core.incidents.naming import name_fault, name_further_node
+from controller.core.rules.actions import Handling
+from controller.core.rules.diagnosis import Diagnosis
+from controller.core.rules.evidence import Evidence
 from controller.core.state.incident import Incident
 from controller.core.state.node import NodeState
 from controller.core.state.phases import IncidentState, NodeCondition, TaskPhase
+from controller.core.state.task import TaskState
 from controller.core.state.turn import PlanRequest, Turn
 from controller.core.timers import BurstOver
 
@@ -125,3 +133,45 @@ def _is_near(turn: Turn, node: NodeState) -> bool:
     """Return whether contact with the node was lost in the present burst."""
     away_s = abs(node.contact.lost_contact_at - turn.state.bursts.lost_contact_at)
     return away_s <= turn.policy.burst_s
+
+
+def incident_of_loss(
+    turn: Turn, node: NodeState, victims: list[TaskState], reason: str
+) -> Incident:
+    """Return the one incident of the lost node. Undecided incidents of its tasks merge into it.
+
+    Nodes that are lost within a moment share an incident.
+    """
+    name = node.spec.node
+    root = Evidence(
+        kind="contact",
+        at=turn.at,
+        observed_at=node.contact.lost_contact_at,
+        node=name,
+        task=None,
+        global_rank=None,
+        summary=f"node {name} last sent a message at {node.contact.lost_contact_at:.1f} s",
+    )
+    undecided = [
+        incident
+        for incident in turn.state.incidents.open()
+        if incident.state is IncidentState.DETECTED
+        and any(task.spec.task in incident.covers for task in victims)
+    ]
+    joined = incident_of_burst(turn, node)
+    if joined is not None:
+        for other in undecided:
+            turn.state.incidents.absorb(joined, other)
+        joined.cover(victims)
+        joined.keep_root(root)
+        name_further_node(turn, joined, name, reason)
+        return joined
+    first = victims[0] if victims else None
+    incident = undecided[0] if undecided else open_incident(turn, first, root)
+    for other in undecided[1:]:
+        turn.state.incidents.absorb(incident, other)
+    incident.cover_only(victims)
+    incident.keep_root(root)
+    diagnosis = Diagnosis(root.status, root, f"{name}: {reason}")
+    name_fault(turn, incident, diagnosis, Handling("reconfigure"))
+    return incident

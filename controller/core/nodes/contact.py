@@ -29,9 +29,8 @@ from controller.core.lifecycle.spares import lose_spare
 from controller.core.lifecycle.start_stop import lose_rank
 from controller.core.measuring.measured_ranks import compare_run
 from controller.core.monitoring.stalls import note_contact
-from controller.core.nodes.bursts import note_loss, note_return
+from controller.core.nodes.bursts import incident_of_loss, note_loss, note_return
 from controller.core.nodes.inventory import compare_inventory
-from controller.core.nodes.loss_incident import incident_of_loss
 from controller.core.nodes.node_evidence import (
     chosen_of,
     gather,

@@ -9,19 +9,26 @@ division had no placement, and why.
 
 That takes one search per task for every division that is tried. After ``_MAX_SEARCHES`` it is given
 up, and some workers are left idle: the division is the best of so many workers less, that number
-found by halving. Tasks that keep running are not stopped while they have places
-(``controller.core.planning.floor_places``); if need be they get the sizes that were found for them.
+found by halving.
+
+Tasks that keep running are not stopped while they have places; if need be they get the sizes that
+``FloorPlaces`` found for them. The planner counts workers only
+(``controller.core.rules.planner.floors``). Where a plan by count has no placement, the same rule is
+applied to places: from the heaviest task to the lightest, a task is kept if it and the tasks kept
+before it have a placement at some sizes, with nothing else placed. A layout asks for so many groups
+of so many workers in one node. A size that asks for as large groups and no fewer of them than
+another is not tried: it fits only where the other does.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from typing import Final
 
-from controller.core.planning.floor_places import FloorPlaces, SizesByTask
 from controller.core.planning.problem import Available, place_targets, plan_task, worker_mtbf_s
 from controller.core.rules.placement import Unplaceable
-from controller.core.rules.planner.cost import Problem, Quantum, horizon_s
+from controller.core.rules.planner.cost import PlanTask, Problem, Quantum, horizon_s
+from controller.core.rules.planner.floors import heaviest_with_room
 from controller.core.rules.planner.options import Options
 from controller.core.rules.planner.ranking import ranked_divisions
 from controller.core.rules.planner.search import best_division
@@ -37,6 +44,11 @@ _MAX_SEARCHES: Final = 512
 
 Targets = Mapping[TaskId, Target]
 """Where each task that gets workers is to be."""
+
+_MAX_TRIES: Final = 256
+"""Combinations of sizes that are tried for one set of tasks."""
+
+SizesByTask = Mapping[TaskId, int]
 
 
 def divide(
@@ -169,3 +181,50 @@ class _Others:
         more = f", like {num_vain} more" if num_vain else ""
         why = f"{sizes} would be better, but has no placement ({reason}){more}; {which}: {decision.why}"
         return replace(decision, why=why), targets
+
+
+@dataclass(slots=True)
+class FloorPlaces:
+    """Finds who is kept.
+
+    Attributes:
+        num_workers: Workers that a plan may assign.
+        layouts: The layout of each size that has places if the task is alone, by task.
+        is_placeable: Whether tasks of these sizes have a placement together.
+    """
+
+    num_workers: int
+    layouts: Mapping[TaskId, Mapping[int, Layout]]
+    is_placeable: Callable[[SizesByTask], bool]
+    _found: dict[frozenset[TaskId], SizesByTask | None] = field(default_factory=dict, init=False)
+
+    def kept(self, tasks: Sequence[PlanTask]) -> SizesByTask:
+        """Return the tasks that are kept, with sizes at which all of them have places."""
+        kept = heaviest_with_room(tasks, lambda some: self._sizes(some) is not None)
+        return self._sizes(kept) or {}
+
+    def _sizes(self, tasks: Sequence[PlanTask]) -> SizesByTask | None:
+        names = [task.name for task in tasks]
+        key = frozenset(names)
+        if key not in self._found:
+            choices = [_smallest(self.layouts[name]) for name in names]
+            tries = (dict(zip(names, sizes, strict=True)) for sizes in product(*choices))
+            fitting = (
+                sizes
+                for sizes in islice(tries, _MAX_TRIES)
+                if sum(sizes.values()) <= self.num_workers and self.is_placeable(sizes)
+            )
+            self._found[key] = next(fitting, None)
+        return self._found[key]
+
+
+def _smallest(layouts: Mapping[int, Layout]) -> list[int]:
+    """Return the sizes that are worth a try, the smallest first."""
+    tried: list[tuple[int, int]] = []
+    sizes: list[int] = []
+    for size, layout in sorted(layouts.items()):
+        num_groups = layout.pp * layout.dp
+        if not any(tp <= layout.tp and num <= num_groups for tp, num in tried):
+            tried.append((layout.tp, num_groups))
+            sizes.append(size)
+    return sizes

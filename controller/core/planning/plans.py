@@ -6,9 +6,11 @@ targets. There is at most one pending plan: a newer event gives it a new revisio
 names the revision it means. Carrying a plan out needs no script: every task gets a target and moves
 towards it on its own (``controller.core.recovery.generations``), so a fault in the middle is
 handled like any other.
+
+Of a task without workers it says why it waits, and what would make room for it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from controller.core.incidents.rehearsed_cures import rehearse_plan
@@ -21,7 +23,6 @@ from controller.core.planning.problem import (
     planned_tasks,
     size_before,
 )
-from controller.core.planning.queued_tasks import explain_queued, why_queued
 from controller.core.planning.storm_guard import note_applied, stop_in_storm
 from controller.core.recovery.generations import keeps_state
 from controller.core.rules.approval import Approval, PlanTraits, rule_for
@@ -369,3 +370,33 @@ def _has_arrived(task: TaskState, change: TaskChange) -> bool:
     if change.target is None:
         return task.lifecycle.phase is TaskPhase.STOPPED
     return task.lifecycle.phase is TaskPhase.RUNNING and task.place == change.target
+
+
+def explain_queued(turn: Turn, division: Division) -> None:
+    """Note at each task without ranks that a division leaves out why it does."""
+    for name, size in division.assignments.items():
+        task = turn.state.tasks[name]
+        if not size and task.lifecycle.phase is TaskPhase.STOPPED:
+            reason = why_queued(task, division.assignments, division.problem.num_workers)
+            task.lifecycle.explain(reason)
+
+
+def why_queued(task: TaskState, sizes: Mapping[TaskId, int], num_workers: int) -> str:
+    """Return why a task has no workers.
+
+    Args:
+        task: The task.
+        sizes: The workers of each task.
+        num_workers: Workers that can be used.
+    """
+    needed, free = task.spec.smallest_size, num_workers - sum(sizes.values())
+    if free >= needed:
+        return (
+            f"queued: it needs {needed} workers and {free} are free, but they do not fit together, or"
+            " the change would cost more than it gains"
+        )
+    holders = ", ".join(f"{name} ({size})" for name, size in sizes.items() if size)
+    return (
+        f"queued: it needs {needed} workers and {free} are free; {needed - free} more make room, of"
+        f" further nodes{f' or of {holders}' if holders else ''}"
+    )

@@ -66,7 +66,7 @@ class Available:
             if node.service.isolated_gpus
             for slot in node.service.isolated_gpus
         }
-        self.blocked |= refused & {*self._all_workers(in_service)}
+        self.blocked |= {worker for worker in refused if worker.node in self.workers_by_node}
         cordoned = [node for node in in_service if not node.upkeep.takes_new]
         self.held_only: dict[Worker, frozenset[TaskId]] = {}
         """Workers of cordoned nodes, with the tasks that may keep them."""

@@ -3,7 +3,7 @@
 Begin with ``diagnosis`` (from evidence to a named fault) and ``actions`` (the cure of a fault).
 
 ``evidence``, ``diagnosis``, ``actions``   a fault: its evidence, its name, its cure.
-``last_words``, ``failed_start``           what a program says at its end; starts that fail alike.
+``failed_start``                           starts that fail alike.
 ``hang``, ``collectives``                  which rank of a stalled task is the culprit.
 ``pace``, ``stragglers``, ``spikes``       late iterations, slow ranks, diverging losses.
 ``loss_scale``                             a loss that follows the number of replicas.

@@ -15,9 +15,7 @@ time; ``phases`` says which changes of state are possible.
 ``rank``          one rank, or a spare.
 ``incident``      one fault from its first trace to its cure.
 ``plan``          a division of the workers, and its decision.
-``automation``    whether plans are applied without an operator.
 ``measurement``   a task's speed at several sizes.
-``drill_log``     faults that were staged on purpose.
 ``phases``        the states of nodes, tasks, incidents and plans, and what may follow what.
 ``invariants``    what must hold after every event.
 ``turn``          one event being handled.

@@ -2,16 +2,19 @@
 
 A record's fields are assigned by its own methods alone, one event at a time; everybody may read
 them. Derived facts are properties, so that nothing has to be kept in step.
+
+Small records stand here themselves: ``Automation``, whether plans are applied without an operator
+and what has stopped that, and ``DrillLog``, the faults that operators staged on purpose.
 """
 
-from collections.abc import Container, Iterable
+from collections import Counter
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final
 
 from controller.core.rules.placement import Worker
 from controller.core.specs import NodeSpec, TaskSpec
-from controller.core.state.automation import Automation
-from controller.core.state.drill_log import DrillLog
 from controller.core.state.incident import IncidentLog
 from controller.core.state.measurement import MeasurementLog
 from controller.core.state.node import Contact, NodeMembership, NodeState
@@ -27,6 +30,70 @@ from nodeagent.protocol.ids import Generation, NodeId, TaskId
 
 _NUM_CHANGES: Final = 17
 """Changes of the capacity that are remembered."""
+
+_MAX_DRILLS: Final = 50
+
+
+@dataclass(slots=True)
+class StagedDrill:
+    """A drill that was ordered; ``task`` is None for a drill of a whole node."""
+
+    at: float
+    node: NodeId
+    task: TaskId | None
+    incident: str = ""
+    """The incident that it explains: its fault has been seen, and a later fault is another one."""
+
+    def explain(self, incident: str) -> None:
+        """Keep the first incident that the drill explains."""
+        self.incident = self.incident or incident
+
+
+@dataclass(slots=True)
+class DrillLog:
+    """The newest drills, oldest first."""
+
+    staged: list[StagedDrill] = field(default_factory=list)
+
+    def note(self, drill: StagedDrill) -> None:
+        """A drill was ordered."""
+        self.staged = [*self.staged[-_MAX_DRILLS + 1 :], drill]
+
+    def forget(self) -> None:
+        """A new controller begins: the outcome of drills is unknown, so they explain no fault."""
+        self.staged.clear()
+
+
+@dataclass(slots=True)
+class Automation:
+    """What the controller has done by itself lately."""
+
+    applied_at: tuple[float, ...] = ()
+    """When policy has applied plans lately, oldest first."""
+    stopped: str = ""
+    """Why every plan waits for an operator, whatever policy says; empty if it does not."""
+    stopped_at: float = 0.0
+    resumed_at: float = 0.0
+    """What was before this does not stop it again."""
+
+    started_wall_s: float = 0.0
+    """Wall clock at the start of the run, seconds since the epoch."""
+
+    def note_start(self, started_wall_s: float) -> None:
+        """A controller of the run begins."""
+        self.started_wall_s = started_wall_s
+
+    def note_applied(self, at: float, since: float) -> None:
+        """Policy applies a plan; those before ``since`` stop to count."""
+        self.applied_at = (*(each for each in self.applied_at if each >= since), at)
+
+    def stop(self, reason: str, at: float) -> None:
+        """Every plan waits for an operator from now on."""
+        self.stopped, self.stopped_at = reason, at
+
+    def resume(self, at: float) -> None:
+        """An operator lets policy apply plans again."""
+        self.stopped, self.resumed_at, self.applied_at = "", at, ()
 
 
 @dataclass(slots=True)
@@ -164,15 +231,17 @@ class ClusterState:
         service = node.service
         return is_in_service and not service.isolated and worker.slot not in service.isolated_gpus
 
-    def num_usable(self, workers: Iterable[Worker]) -> int:
+    def num_usable(self, workers: Collection[Worker]) -> int:
         """Return on how many of the workers a rank may run."""
-        # Written out, since it is asked of all workers of a task.
-        nodes, healthy, num = self.nodes, NodeCondition.HEALTHY, 0
-        for name, slot in workers:
-            node = nodes[name]
-            service = node.service
-            if node.contact.condition is healthy and not service.isolated:
-                num += slot not in service.isolated_gpus
+        # Node by node, since it is asked of all workers of a task.
+        num = 0
+        for name, num_here in Counter(map(itemgetter(0), workers)).items():
+            node = self.nodes[name]
+            if node.contact.condition is NodeCondition.HEALTHY and not node.service.isolated:
+                gone = node.service.isolated_gpus
+                num += num_here
+                if gone:
+                    num -= sum(each == name and slot in gone for each, slot in workers)
         return num
 
     def is_fit(self, rank: RankState) -> bool:

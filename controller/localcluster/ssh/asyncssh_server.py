@@ -20,7 +20,7 @@ from typing_extensions import override
 from controller.localcluster.cluster_errors import ServerError
 from controller.localcluster.interpreter import module_argv, module_environment
 from controller.localcluster.local_node import LocalNode, ServerKind
-from controller.localcluster.ssh.key_pairs import write_private
+from controller.localcluster.ssh.credentials import write_private
 from controller.localcluster.ssh.remote_command import COMMAND_PATH, Shell, run_command
 from controller.localcluster.ssh.ssh_server import (
     Credentials,

@@ -113,7 +113,9 @@ class ModelledNodes:
         """Write a generation's new activity into the ledger."""
         if self.runs.get(run.start.task) is not run:
             return
-        reached = [worker for worker in run.alive.values() if worker.node not in self.down]
+        reached = [*run.alive.values()]
+        if self.down:
+            reached = [worker for worker in reached if worker.node not in self.down]
         num_held = self.machine.state.num_usable(reached)
         self.ledger.task(
             self.clock.now_s,

@@ -1,6 +1,6 @@
 """The background part of a save: a thread per rank writes, and rank 0's thread completes.
 
-The ranks communicate only through the checkpoint's directory (``checkpoint_parts``). An error here
+The ranks communicate only through the checkpoint's directory (``part_writing``). An error here
 is logged and costs one checkpoint. It never ends training.
 """
 
@@ -14,9 +14,14 @@ from typing import Final, NamedTuple
 
 from nodeagent.rank.agent_link.exception_report import first_line
 from nodeagent.rank.checkpoint.checkpoint_directory import CheckpointDirectory, name_of
-from nodeagent.rank.checkpoint.checkpoint_parts import GivenUpError, Parts
 from nodeagent.rank.checkpoint.manifest import CheckpointError, CheckpointPart, Manifest
-from nodeagent.rank.checkpoint.part_writing import AbandonedError, write_metadata, write_part
+from nodeagent.rank.checkpoint.part_writing import (
+    AbandonedError,
+    GivenUpError,
+    Parts,
+    write_metadata,
+    write_part,
+)
 from nodeagent.rank.checkpoint.snapshot import HostSnapshot
 from nodeagent.rank.groups.device_shim import use_device
 from nodeagent.rank.groups.rank_place import Place

@@ -11,6 +11,11 @@ another replica halts the spanning groups only, so that a complete replica can f
 micro-batch.
 
 A generation ends with ``leave``; the next one forms its own groups in the same process.
+
+A group is made in a thread, so that a halt can abandon it. gloo connects all members while a group
+is made. If a member publishes its address and then dies, the others wait for its connection until
+the group's timeout. They have no socket yet that could be shut down. At a halt the thread is
+abandoned, with anything that it still makes.
 """
 
 import contextlib
@@ -24,12 +29,11 @@ from typing import Any, Final, Literal
 import torch
 from megatron.core import parallel_state
 from torch import distributed
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, distributed_c10d
 
 from nodeagent.rank.agent_link.rendezvous_store import DEFAULT_TIMEOUT_S, AgentStore
 from nodeagent.rank.groups.device_shim import use_device
-from nodeagent.rank.groups.group_creation import abandonable, run_in_thread
-from nodeagent.rank.groups.halting import Connections, HaltedError
+from nodeagent.rank.groups.halting import Connections, HaltedError, in_thread
 from nodeagent.rank.groups.nccl import wait_for_aborts
 from nodeagent.rank.groups.rank_place import Place
 
@@ -50,6 +54,9 @@ _CREATE_GROUP: Final[Callable[..., ProcessGroup]] = parallel_state.create_group
 
 _KEPT: Final[list[ProcessGroup]] = []
 """Groups with an operation that never ends. Freeing them would block."""
+
+_LOOK_UP_S: Final = 0.05
+_NUM_LOOKS_AFTER_HALT: Final = 4
 
 
 class ParallelGroups:
@@ -310,3 +317,44 @@ def data_parallel_group() -> ProcessGroup:
     """Return Megatron's present data-parallel group."""
     group: ProcessGroup = parallel_state.get_data_parallel_group()
     return group
+
+
+@contextlib.contextmanager
+def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
+    """Abandon the next gloo group of the block if ``is_halted`` while it is being made.
+
+    torch calls the constructor by a name of its module. That name is replaced for one call.
+
+    Raises:
+        HaltedError: The group was abandoned. It is raised where the group is made.
+    """
+    module: Any = distributed_c10d
+    make = module.ProcessGroupGloo
+
+    def make_in_thread(*args: object, **options: object) -> object:
+        module.ProcessGroupGloo = make
+        return run_in_thread(lambda: make(*args, **options), is_halted)
+
+    module.ProcessGroupGloo = make_in_thread
+    try:
+        yield
+    finally:
+        module.ProcessGroupGloo = make
+
+
+def run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> object:
+    """Run ``make`` in a thread and return its result, or abandon it soon after ``is_halted``.
+
+    Raises:
+        HaltedError: The thread was abandoned.
+        Exception: ``make`` raised it.
+    """
+    made = in_thread(make)
+    ended = threading.Event()
+    made.add_done_callback(lambda _: ended.set())
+    num_looks = 0
+    while not ended.wait(_LOOK_UP_S):
+        num_looks += is_halted()
+        if num_looks >= _NUM_LOOKS_AFTER_HALT:
+            raise HaltedError("a group was given up: its members do not connect")
+    return made.result()

@@ -23,8 +23,11 @@ from nodeagent.rank.groups.halting import HaltedError, wait_unless_halted
 from nodeagent.rank.groups.nccl import device_ends_soon
 from nodeagent.rank.groups.parallel_groups import data_parallel_group
 from nodeagent.rank.groups.rank_place import Place
-from nodeagent.rank.iteration.accumulation import Accumulation
-from nodeagent.rank.iteration.gradients import finalise_in_replica, squared_grad_norm
+from nodeagent.rank.iteration.accumulation import (
+    Accumulation,
+    finalise_in_replica,
+    squared_grad_norm,
+)
 from nodeagent.rank.iteration.ledger import Ledger
 from nodeagent.rank.iteration.reduction import Reduction
 from nodeagent.rank.program.loop import Loop

@@ -5,7 +5,7 @@ run. Every other row gives the reason, which may be that the option is not teste
 ``can_train=False`` is refused: the loop reduces, scales and steps by itself, so with that option it
 would compute another result than Megatron, or could not run.
 
-Options that only change the computation of a forward pass are in ``harmless_settings``: a
+Options that only change the computation of a forward pass are in ``in_process_support``: a
 micro-batch still depends only on parameters, data, and the random numbers of ``reseed``.
 """
 

@@ -7,7 +7,7 @@ import pytest
 from controller.bootstrap.node_facts import NodeFacts
 from controller.check.check_findings import merged
 from controller.check.fleet_findings import Survey, check_nodes, check_ring
-from controller.check.time_limits import check_limits
+from controller.check.host_check import check_limits
 from controller.core.rules.policy import Policy
 from profiles.command_task import CommandTask
 from profiles.layout import Layout

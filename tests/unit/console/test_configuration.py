@@ -9,12 +9,14 @@ import pytest
 from console.cli import main
 from console.command_registry import COMMAND_BY_ID, COMMANDS
 from console.configuration import (
+    STYLES,
     ConsoleSettingError,
     ConsoleSettings,
     configuration_path,
+    key_map,
+    key_map_mistakes,
     read_configuration,
 )
-from console.key_map import STYLES, key_map, key_map_mistakes
 from console.themes.colours import THEMES
 
 

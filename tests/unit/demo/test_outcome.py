@@ -6,7 +6,7 @@ import pytest
 
 from controller.api.projection import Frame, project
 from controller.api.views import ClusterView
-from controller.demo.outcome import outcome_of
+from controller.demo.demo_cli import outcome_of
 from tests.fakes.clusters import demo_machine
 from tests.fakes.world import World
 

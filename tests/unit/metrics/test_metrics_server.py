@@ -133,6 +133,7 @@ async def test_promtool_finds_nothing_wrong() -> None:
 
 
 async def test_prometheus_scrapes_it(tmp_path: Path) -> None:
+    program("prometheus")  # a skip inside the server would be an error
     port = free_port()
     async with Served(("127.0.0.1", port)).running():
         with prometheus(tmp_path, f"127.0.0.1:{port}") as running:

@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.wire import SubmitTasks
 from controller.cli import main
-from controller.clusterfile.task_file import tasks_of
+from controller.clusterfile.task_collection import tasks_of
 from controller.command_table import COMMANDS
 from controller.core.rules.policy import Policy
 from controller.core.specs import TaskSpec

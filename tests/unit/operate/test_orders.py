@@ -7,7 +7,7 @@ import pytest
 
 from controller.api.wire import SubmitTasks
 from controller.clusterfile.file_mistakes import ClusterFileError
-from controller.clusterfile.task_file import tasks_of
+from controller.clusterfile.task_collection import tasks_of
 from controller.core.specs import TaskSpec
 from controller.server.controller_server import ControllerServer
 from controller.server.server_hooks import ServerHooks, SubmissionError

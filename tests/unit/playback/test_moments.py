@@ -6,9 +6,8 @@ import pytest
 
 from controller.api.views import LogLevel, MarkView
 from controller.api.wire import MovePlayback
-from controller.playback.moments import moment_of
 from controller.playback.past import PastError, PastFacts, PastLine
-from controller.playback.playback_cursor import PlaybackCursor
+from controller.playback.playback_cursor import PlaybackCursor, moment_of
 
 DAY = 1_767_139_200.0
 """2025-12-31, midnight UTC."""

@@ -13,7 +13,7 @@ from controller.plan.problem_file import load_problem
 from profiles.layout import Layout
 from profiles.records import RecordError
 from profiles.table_file import load_table
-from profiles.table_key import with_points_of_file
+from profiles.task_profiles import with_points_of_file
 
 PUBLISHED = Path(__file__).parents[3] / "profiles" / "data" / "throughput" / "published.jsonl"
 POINT: dict[str, Any] = {

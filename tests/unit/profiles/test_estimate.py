@@ -14,12 +14,11 @@ from profiles.estimate.gpu_memory import (
     stage_parameters,
 )
 from profiles.estimate.hardware import GPU_BY_NAME, GPUS, find_gpu, unmeasured
-from profiles.estimate.iteration_time import flops_per_s, iteration_s
+from profiles.estimate.iteration_time import exchange_s, flops_per_s, iteration_s
 from profiles.estimate.layer import GpuSpeed
 from profiles.estimate.layout_search import LayoutRequest, best, layouts, setups
 from profiles.estimate.points import parse_points
 from profiles.estimate.prediction import stack_of
-from profiles.estimate.replica_exchange import exchange_s
 from profiles.estimate.shape import SHAPE_BY_NAME, gpt
 from profiles.estimate.training_setup import (
     CLASSIC,

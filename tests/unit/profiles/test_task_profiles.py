@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.server.profile_tasks import task_spec
+from controller.server.cluster_config import task_spec
 from profiles.layout import Layout
 from profiles.task_profiles import ProfileError, default_task_profiles, load_task_profiles
 from profiles.training_program import Program

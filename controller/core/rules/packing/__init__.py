@@ -15,7 +15,6 @@ Read in this order:
 ``greedy``            one kind of group after the other, each where it is worth most.
 ``eviction``          which held groups must move where not all can stay.
 ``eviction_options``  the options of each node, and the cheapest combination of them.
-``bin_packing``       whether groups fit at all, where sizes do not divide each other.
 ``missing_groups``    the groups that tasks lack if every rank that may stay does.
 ``slot_assignment``   from counts per node to slots and global ranks.
 

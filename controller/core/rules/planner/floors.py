@@ -9,7 +9,7 @@ have size 0, and the planner finds the best of the divisions that are left.
 A task with the mark that is not kept is an ordinary task: it may use workers that are left over.
 
 Which tasks are kept does not depend on faults, so plans for many cases can share it. Whether the
-ranks have places on nodes is looked at in ``controller.core.planning.floor_places``.
+ranks have places on nodes is looked at in ``controller.core.planning.placed_division``.
 """
 
 from collections.abc import Callable, Collection, Sequence

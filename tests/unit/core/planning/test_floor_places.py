@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from controller.core.machine import Machine
-from controller.core.planning.floor_places import FloorPlaces
-from controller.core.planning.placed_division import divide
+from controller.core.planning.placed_division import FloorPlaces, divide
 from controller.core.planning.problem import Available
 from controller.core.rules.placement import Unplaceable, place
 from controller.core.rules.planner.cost import PlanTask, Quantum, earned, forgone

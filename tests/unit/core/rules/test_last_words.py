@@ -2,8 +2,7 @@
 
 import pytest
 
-from controller.core.rules.evidence import Evidence, evidence_of
-from controller.core.rules.last_words import MAX_CHARS, plain, read_last_words
+from controller.core.rules.evidence import MAX_CHARS, Evidence, evidence_of, plain, read_last_words
 from nodeagent.protocol.ids import Generation, NodeId, TaskId
 from nodeagent.protocol.observations import LaunchFailed, RankExited, RankRaised
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from controller.localcluster.ssh.credentials import RunCredentials
-from controller.localcluster.ssh.key_pairs import generate_key_pair
+from controller.localcluster.ssh.credentials import RunCredentials, generate_key_pair
 from nodeagent.protocol.ids import NodeId
 
 

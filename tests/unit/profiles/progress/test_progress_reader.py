@@ -3,8 +3,7 @@
 import pytest
 
 from profiles.progress.progress_patterns import ProgressPattern, known_patterns, own_pattern
-from profiles.progress.progress_reader import ProgressReader
-from profiles.progress.unread_steps import NUM_LINES
+from profiles.progress.progress_reader import NUM_LINES, ProgressReader
 
 
 def read(text: str, own: str = "") -> list[tuple[int, float | None]]:

@@ -3,8 +3,7 @@
 import pytest
 
 from controller.simulation.policies.baselines import BASELINES
-from controller.simulation.policies.splits import split_of
-from controller.simulation.policies.static_division import run_baseline
+from controller.simulation.policies.static_division import run_baseline, split_of
 from controller.simulation.world.event_sequence import EventSequence, SimulatedEvent
 from controller.simulation.world.initial_setup import InitialSetup, setup_of
 from controller.simulation.world.worker_time import WorkerAccount
