@@ -225,8 +225,10 @@ class Machine:
 
     def _dispatch(self, turn: Turn, event: Event) -> None:
         body = event.body
-        # Total over the union: mypy reports an event without a case.
+        # Total over the union: mypy reports an event without a case. Most events are reports.
         match body:
+            case Observed():
+                observe(turn, body)
             case ControllerStarted():
                 take_over(turn, body)
             case NodeAttached():
@@ -247,8 +249,6 @@ class Machine:
                 take_heartbeat_change(turn, body)
             case PeerProbed():
                 take_probe(turn, body)
-            case Observed():
-                observe(turn, body)
             case StopCarriedOut():
                 _note_stop(turn, body)
             case HaltCarriedOut():

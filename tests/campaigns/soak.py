@@ -52,6 +52,7 @@ from controller.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 _CLOCK = SystemClock()
+_ALL = "gpt-"
 _FAULTS = ("kill rank", "kill rank", "kill rank", "stop rank", "kill agent")
 _SAMPLE_S = 5.0
 _TOLERANCE = 2e-6
@@ -127,12 +128,15 @@ class Soak:
     """One campaign."""
 
     def __init__(
-        self, nodes: Playground, directory: Path, options: argparse.Namespace, only: str = "gpt-"
+        self, nodes: Playground, directory: Path, options: argparse.Namespace, only: str = _ALL
     ) -> None:
-        """Prepare it; ``only`` begins the names of the demo's tasks that train."""
+        """Prepare it.
+
+        ``only`` begins the names of the demo's tasks that train; a part of them is light.
+        """
         self.draw = random.Random(options.seed)
         self.options, self.nodes, self.directory = options, nodes, directory
-        tasks = demo_tasks(_ENDLESS, only, floor_s=0.1, is_light=False)
+        tasks = demo_tasks(_ENDLESS, only, floor_s=0.1, is_light=only != _ALL)
         self.path = write_cluster(nodes, directory / "soak", "soak", _POLICY + tasks)
         self.faults, self.unreported = Counter[str](), dict[str, int]()
         self.samples = Samples()
@@ -240,10 +244,10 @@ class Soak:
 
 
 def calm_losses(
-    nodes: Playground, directory: Path, ends: dict[str, int], only: str = "gpt-"
+    nodes: Playground, directory: Path, ends: dict[str, int], only: str = _ALL
 ) -> dict[str, dict[int, float]]:
     """Return the losses of a run without faults."""
-    tasks = demo_tasks(max(ends.values()), only, floor_s=0.01, is_light=False)
+    tasks = demo_tasks(max(ends.values()), only, floor_s=0.01, is_light=only != _ALL)
     path = write_cluster(nodes, directory / "calm", "calm", _POLICY + tasks)
     with subprocess.Popen(
         unicron("run", str(path), "--auto-heal", "--until-done"),

@@ -27,6 +27,8 @@ SAVE_INTERVAL = 20
 """So many iterations last so long that a drill surely comes before the next checkpoint."""
 FIRST_AT, SECOND_AT, END = 22, 42, 48
 END_OF_SHORT_RUN = 26
+KILL_AT = 6
+"""Before there is a checkpoint: it begins anew."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,12 @@ class Program:
     def script(self) -> Path:
         return EXAMPLES / self.folder / "train.py"
 
-    def table(self) -> str:
+    def table(self, num_ranks: int = 2) -> str:
         """Return its task for a file elsewhere, with a checkpoint every ``SAVE_INTERVAL``."""
         words = f'"{self.script}", "{self.save_interval}={SAVE_INTERVAL}",'
         text, num = re.subn('"train.py",', words, self.tasks.read_text())
+        assert num == 1
+        text, num = re.subn(r"(?m)^workers = 2$", f"workers = {num_ranks}", text)
         assert num == 1
         return text
 
@@ -61,6 +65,9 @@ PROGRAMS = [
     Program("lightning_fabric", "lightning-fabric", directory="--out_dir"),
     Program("lightning_trainer", "lightning-trainer", directory="--out_dir"),
 ]
+KILLED = PROGRAMS[0]
+SPREAD = PROGRAMS[:2]
+"""Run on two nodes by ``make test`` already."""
 CASES = [(each, num_nodes) for num_nodes in (1, 2) for each in PROGRAMS]
 
 
@@ -118,31 +125,35 @@ def undisturbed(program: Program) -> dict[int, float]:
     return {each.iteration: each.loss or 0.0 for each in found if each is not None}
 
 
-def test_each_program_goes_on_from_its_own_checkpoint_after_a_hang(
+def test_each_program_goes_on_from_its_own_checkpoint_after_a_hang_and_one_after_a_kill(
     short_tmp: Path, tmp_path: Path
 ) -> None:
-    """One rank each: the imports of eight would take two cores a minute, before and after."""
+    """Two of them have two ranks, the others one: imports are most of the work. One rank a node."""
     tasks = tmp_path / "tasks.toml"
-    text = "\n".join(program.table() for program in PROGRAMS)
-    tasks.write_text(re.sub(r"(?m)^workers = 2$", "workers = 1", text))
+    tasks.write_text(
+        "\n".join(program.table(2 if program in SPREAD else 1) for program in PROGRAMS)
+    )
     drills = [
         word
         for program in PROGRAMS
         for word in ("--drill", f"freeze-rank@{FIRST_AT}:task={program.task}")
     ]
+    drills += ["--drill", f"kill-rank@{KILL_AT}:task={KILLED.task}"]
     run = run_demo(
-        short_tmp, tmp_path / "events.jsonl", "--auto-heal", "--tasks", str(tasks), "--nodes", "1",
-        "--workers-per-node", str(len(PROGRAMS)), "--iterations", str(END_OF_SHORT_RUN), *drills,
-        limit_s=LIMIT_S,
+        short_tmp, tmp_path / "events.jsonl", "--auto-heal", "--tasks", str(tasks),
+        "--nodes", str(len(PROGRAMS) + len(SPREAD)), "--workers-per-node", "1",
+        "--iterations", str(END_OF_SHORT_RUN), *drills, limit_s=LIMIT_S,
     )  # fmt: skip
     assert run.code == 0, run.stderr
-    assert {incident["task"] for incident in run.incidents} == {each.task for each in PROGRAMS}
+    expected = {(program.task, "task_hang") for program in PROGRAMS}
+    expected.add((KILLED.task, "exited_abnormally"))
+    assert {(each["task"], each["status"]) for each in run.incidents} == expected
+    assert len(run.incidents) == len(expected)
     for incident in run.incidents:
-        assert (incident["status"], incident["action"], incident["state"]) == (
-            "task_hang", "restart", "resolved",
-        )  # fmt: skip
+        assert (incident["action"], incident["state"]) == ("restart", "resolved")
     for program in PROGRAMS:
-        check_that_it_goes_on(run, program, 2, END_OF_SHORT_RUN)
+        num_generations = 3 if program is KILLED else 2
+        check_that_it_goes_on(run, program, num_generations, END_OF_SHORT_RUN)
 
 
 @pytest.mark.thorough
