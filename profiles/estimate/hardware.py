@@ -126,6 +126,9 @@ def unmeasured(gpu: Gpu, *, is_fp8: bool = False, cp: int = 1, most_gpus: int = 
         found.append(f"fp8 on {gpu.name}")
     if cp > 1:
         found.append("context parallelism")
-    if most_gpus > _MANY_GPUS:
-        found.append(f"more than {_MANY_GPUS:,} GPUs")
-    return found
+    return found + unmeasured_size(most_gpus)
+
+
+def unmeasured_size(most_gpus: int) -> list[str]:
+    """Name the size of a training if it is larger than nearly all published points."""
+    return [f"more than {_MANY_GPUS:,} GPUs"] if most_gpus > _MANY_GPUS else []

@@ -28,6 +28,7 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
         "days_cut": cut,
         "is_interrupted": campaign.is_interrupted,
         "initial_split": campaign.setup.split,
+        "unmeasured": list(campaign.setup.unmeasured),
         "origins": scenario.origins,
         "policies": {name: _policy(each) for name, each in campaign.accounts.items()},
         "ratios": {name: ratio.as_json() for name, ratio in campaign.ratios.items()},
@@ -69,6 +70,8 @@ def print_campaign(campaign: Campaign) -> None:
     console.print(f"{scenario.name}: {scenario.title}")
     console.print(f"initial split: {split}; {campaign.num_seeds} seed(s)")
     console.print(days_text(campaign))
+    if unknown := unmeasured_text(campaign):
+        console.print(unknown)
     print_table(
         console,
         (
@@ -97,6 +100,12 @@ def days_text(campaign: Campaign) -> str:
     used, cut = campaign.days
     rest = f", {cut:.1f} days of the trace cut" if cut >= _NOTHING_DAYS else ""
     return f"days: {used:.1f} used{rest}"
+
+
+def unmeasured_text(campaign: Campaign) -> str:
+    """Return what of the throughput is not measured anywhere; empty if nothing."""
+    names = ", ".join(campaign.setup.unmeasured)
+    return f"throughput is estimated; not measured: {names}; expect larger errors" if names else ""
 
 
 def _row(

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.simulation.policies.comparison import UNICRON, Campaign
-from controller.simulation.report.comparison_text import as_json, days_text, mean_hours
+from controller.simulation.report.comparison_text import (
+    as_json,
+    days_text,
+    mean_hours,
+    unmeasured_text,
+)
 from controller.simulation.world.worker_time import ACTIVITIES
 
 _COLOURS: Final = {
@@ -47,7 +52,7 @@ def _page(campaign: Campaign) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
-<p>{campaign.num_seeds} seed(s), {days_text(campaign)}. Initial split: {html.escape(_split(campaign))}.</p>
+<p>{campaign.num_seeds} seed(s), {days_text(campaign)}. Initial split: {html.escape(_split(campaign))}.{_notice(campaign)}</p>
 <h2>Accumulated WAF of Unicron, divided by each policy's</h2>
 {_ratio_plot(campaign)}
 {_table(campaign)}
@@ -58,6 +63,11 @@ def _page(campaign: Campaign) -> str:
 <table><thead><tr><th>key</th><th>from</th><th>value</th></tr></thead><tbody>{_inputs(campaign)}</tbody></table>
 </body></html>
 """
+
+
+def _notice(campaign: Campaign) -> str:
+    text = unmeasured_text(campaign)
+    return f" {html.escape(text[0].upper() + text[1:])}." if text else ""
 
 
 def _split(campaign: Campaign) -> str:

@@ -10,6 +10,7 @@ from controller.simulation.scenarios.estimated_tables import Profile, profiles_o
 from controller.simulation.scenarios.scenario import Scenario, TracedFaults, Values
 from controller.simulation.world.event_sequence import EventSequence
 from nodeagent.protocol.ids import TaskId
+from profiles.estimate.hardware import unmeasured_size
 from profiles.records import RecordError
 
 
@@ -22,12 +23,14 @@ class InitialSetup:
         profiles: The profiles of the tasks, sorted by name.
         split: The initial number of workers of each task.
         policy: The core's policy; each run sets ``is_auto_heal`` itself.
+        unmeasured: What of its estimated throughput no published point supports, for people.
     """
 
     scenario: Scenario
     profiles: tuple[Profile, ...]
     split: dict[str, int]
     policy: Policy
+    unmeasured: tuple[str, ...] = ()
 
     def profile(self, name: str) -> Profile:
         """Return the profile of a task."""
@@ -49,7 +52,8 @@ def setup_of(scenario: Scenario, sequence: EventSequence) -> InitialSetup:
     split = _split(found, values, num_workers - num_standby)
     if split is None:
         raise RecordError(f"{scenario.place}: {_no_room(values, sequence)}")
-    return InitialSetup(scenario, found, split, policy_of(values))
+    unknown = unmeasured_size(max(split.values()) * values.gpus_per_worker)
+    return InitialSetup(scenario, found, split, policy_of(values), tuple(unknown))
 
 
 def policy_of(values: Values) -> Policy:

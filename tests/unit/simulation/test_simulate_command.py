@@ -80,6 +80,21 @@ def test_report_opens_without_a_network(
     assert json.loads((folder / "simulation.json").read_text())["scenario"] == "mine"
 
 
+def test_a_size_beyond_all_measured_points_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--seeds", "1", "--policy", "equal")
+    assert simulate("multi-task-1", *arguments) == 0
+    assert "not measured" not in capsys.readouterr().out
+    folder = tmp_path / "out"
+    assert simulate("llama3-54d", *arguments, "--report", str(folder)) == 0
+    told = "hroughput is estimated; not measured: more than 2,048 GPUs; expect larger errors"
+    assert told in " ".join(capsys.readouterr().out.split())
+    assert told in (folder / "index.html").read_text()
+    answer = json.loads((folder / "simulation.json").read_text())
+    assert answer["unmeasured"] == ["more than 2,048 GPUs"]
+
+
 def test_report_never_replaces_a_file(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(str(scenario), "--report", str(scenario)) == 2
     assert "is a file; give a directory" in capsys.readouterr().err
