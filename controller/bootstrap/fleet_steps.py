@@ -72,7 +72,7 @@ async def start_all(
     bundle = build_bundle()
 
     async def start(address: NodeAddress) -> NodeOutcome:
-        started = await start_on(address, bundle, logins, cache)
+        started = await _start_on(address, bundle, logins, cache)
         text = f"{started.what}: process {started.agent.pid}"
         return NodeOutcome(address.node, text, facts=str(started.facts))
 
@@ -86,7 +86,7 @@ async def remove_all(
     """Take the agent away from all nodes, ``most`` at once; yield each outcome as it comes."""
 
     async def remove(address: NodeAddress) -> NodeOutcome:
-        return NodeOutcome(address.node, await remove_from(address, logins, is_forced=is_forced))
+        return NodeOutcome(address.node, await _remove_from(address, logins, is_forced=is_forced))
 
     async for outcome in _all(addresses, remove, most):
         yield outcome
@@ -118,7 +118,7 @@ async def _all(
 
 
 @dataclass(frozen=True, slots=True)
-class AgentFacts:
+class _AgentFacts:
     """An agent that answers.
 
     Attributes:
@@ -135,7 +135,7 @@ class AgentFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class _Started:
     """A node that is ready.
 
     Attributes:
@@ -144,12 +144,14 @@ class Started:
         what: What was done, for people.
     """
 
-    agent: AgentFacts
+    agent: _AgentFacts
     facts: NodeFacts
     what: str
 
 
-async def start_on(address: NodeAddress, bundle: Bundle, logins: SshLogins, cache: Path) -> Started:
+async def _start_on(
+    address: NodeAddress, bundle: Bundle, logins: SshLogins, cache: Path
+) -> _Started:
     """Put the agent on a node and start it, unless it runs there already.
 
     Where the interpreter lacks the agent's dependencies, their wheels come from ``cache``.
@@ -179,10 +181,10 @@ async def start_on(address: NodeAddress, bundle: Bundle, logins: SshLogins, cach
         what = "runs already"
     else:
         what = f"replaces the agent that was process {before.pid}"
-    return Started(agent, facts, what)
+    return _Started(agent, facts, what)
 
 
-async def remove_from(address: NodeAddress, logins: SshLogins, *, is_forced: bool) -> str:
+async def _remove_from(address: NodeAddress, logins: SshLogins, *, is_forced: bool) -> str:
     """Take the agent and all its files away from a node; return what was done.
 
     Raises:
@@ -231,7 +233,7 @@ async def _absolute(connection: asyncssh.SSHClientConnection, address: NodeAddre
 
 async def _asked_agent(
     connection: asyncssh.SSHClientConnection, address: NodeAddress
-) -> AgentFacts:
+) -> _AgentFacts:
     """Return the agent that answers on a node.
 
     Raises:
@@ -241,7 +243,7 @@ async def _asked_agent(
     try:
         done = await run_there(connection, address, "asking the agent on", *words)
         found = done.answer("kind")
-        return AgentFacts(found["agent_id"], found["pid"], found["code_dir"], len(found["ranks"]))
+        return _AgentFacts(found["agent_id"], found["pid"], found["code_dir"], len(found["ranks"]))
     except (ValueError, KeyError) as error:
         raise NotReadyError("the agent does not say how it is", "see agent.log there") from error
     except NotReadyError as error:
@@ -255,7 +257,7 @@ async def _asked_agent(
 
 async def _agent(
     connection: asyncssh.SSHClientConnection, address: NodeAddress
-) -> AgentFacts | None:
+) -> _AgentFacts | None:
     """Return the agent that answers on a node; None if there is none, or no code to ask it with."""
     try:
         return await _asked_agent(connection, address)
@@ -266,7 +268,7 @@ async def _agent(
 async def _go_back(
     connection: asyncssh.SSHClientConnection,
     address: NodeAddress,
-    before: AgentFacts | None,
+    before: _AgentFacts | None,
     bundle: Bundle,
 ) -> str:
     """Start the version that ran before; return what became of it, for people."""

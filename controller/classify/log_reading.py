@@ -46,7 +46,7 @@ _ERASE_LINE: Final = "\r\x1b[2K"
 _MAX_NAME: Final = 40
 
 
-class CtrlC:
+class _CtrlC:
     """Remembers Ctrl-C. A second one ends the command wherever it is."""
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ def classify_logs(paths: Sequence[str], *, is_json: bool, clock: Clock, console:
     logs = logs_in(paths)
     is_summed_up = not is_json and (len(logs) > 1 or [log.path for log in logs] != list(paths))
     summaries: list[FileSummary] = []
-    ctrl_c = CtrlC()
+    ctrl_c = _CtrlC()
     size = sum(log.size for log in logs)
     with ctrl_c.watched():
         with ReadingProgress(size, clock, console) as progress:
@@ -224,7 +224,7 @@ class _LogReader:
         log: LogPath,
         report: FindingsReport,
         progress: ReadingProgress,
-        ctrl_c: CtrlC,
+        ctrl_c: _CtrlC,
     ) -> None:
         self._log = log
         self._report = report

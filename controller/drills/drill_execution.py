@@ -181,7 +181,7 @@ class DrillExecutor(DrillGround):
                 await self._kill_for_memory(drill, pid)
                 return
         rank = RankRef(generation=order.generation, global_rank=order.global_rank)
-        self._controller.inject(node, order.task, rank, fault_of(drill))
+        self._controller.inject(node, order.task, rank, _fault_of(drill))
 
     async def _kill_for_memory(self, drill: Drill, pid: int) -> None:
         """Make the kernel kill the process; if it does not, send SIGKILL after the kernel's lines.
@@ -267,7 +267,7 @@ def _name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
-def fault_of(drill: Drill) -> RankFault:
+def _fault_of(drill: Drill) -> RankFault:
     """Return the fault that ``drill`` stages in a rank. The rank's agent carries it out."""
     match drill.option:
         case ("status", status):

@@ -32,7 +32,7 @@ _SlowCommand = wire.ReadLogs | wire.SubmitTasks | wire.ReloadFile
 """Commands that read files or nodes. Each is taken by itself."""
 
 _MOST_RANKS: Final = 64
-_LIMIT_S: Final = 10.0
+_LOG_LIMIT_S: Final = 10.0
 _NOWHERE: Final = LogPosition(name="", end=0)
 
 
@@ -118,13 +118,13 @@ class ApiCommands:
         match command:
             case wire.ReadLogs():
                 controller = self._controller()
-                self._reply(await read_logs(command, controller.state, controller.fleet))
+                self._reply(await _read_logs(command, controller.state, controller.fleet))
             case wire.SubmitTasks():
                 await self._submit(command)
             case wire.ReloadFile():
                 read_config = self._hooks.read_config
                 assert read_config is not None, "without it no file is taken"
-                reply = await reload(command, read_config, self._controller, self._adopt)
+                reply = await _reload(command, read_config, self._controller, self._adopt)
                 if reply is not None:
                     self._reply(reply)
 
@@ -163,7 +163,7 @@ async def _read(question: wire.ReadHistory, controller: Controller) -> wire.Repl
     return wire.Reply(request_id=question.request_id, is_ok=True, data={"rows": rows})
 
 
-async def read_logs(question: ReadLogs, state: ClusterState, fleet: SshFleet) -> Reply:
+async def _read_logs(question: ReadLogs, state: ClusterState, fleet: SshFleet) -> Reply:
     """Return the answer to a question for the output of ranks."""
     task = state.tasks.get(TaskId(question.task))
     if task is None:
@@ -186,7 +186,7 @@ async def read_logs(question: ReadLogs, state: ClusterState, fleet: SshFleet) ->
         after = question.after.get(number, _NOWHERE)
         place = LogPlace(after.name, after.end, question.max_bytes, question.is_previous)
         try:
-            async with asyncio.timeout(_LIMIT_S):
+            async with asyncio.timeout(_LOG_LIMIT_S):
                 part = await fleet.read_log(node, task.spec.task, number, place)
         except TimeoutError:
             return {"rank": number, "node": node, "error": "its node does not answer"}
@@ -203,7 +203,7 @@ def _refused(question: ReadLogs, code: str, text: str) -> Reply:
     return Reply(request_id=question.request_id, is_ok=False, code=code, message=text)
 
 
-async def reload(
+async def _reload(
     command: ReloadFile,
     read_config: ReadConfig,
     controller: Callable[[], Controller],

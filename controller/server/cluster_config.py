@@ -90,7 +90,7 @@ def cluster_config(
             replace(node.address, has_template=cluster.has_template) for node in cluster.nodes
         ],
         tasks=[task_spec(task, None) for task in cluster.tasks],
-        programs=task_programs(cluster.tasks, training, workdirs),
+        programs=_task_programs(cluster.tasks, training, workdirs),
         policy=policy,
         failure_domains={
             node.address.node: node.failure_domain for node in cluster.nodes if node.failure_domain
@@ -155,7 +155,7 @@ def _long_intervals(profile: TaskProfile) -> tuple[int, ...]:
     return (*own, *profile.long_intervals)
 
 
-def task_programs(
+def _task_programs(
     profiles: Iterable[TaskProfile],
     options: TrainingOptions,
     workdirs: Mapping[str, str] | None = None,

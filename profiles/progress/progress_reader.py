@@ -47,7 +47,7 @@ class ProgressReader:
     def __init__(self, own: str = "") -> None:
         """Take a task's own pattern, if it has one. Raises ``ValueError`` as ``own_pattern``."""
         self.unread: UnreadLine | None = None
-        self._steps = UnreadSteps()
+        self._steps = _UnreadSteps()
         self._is_own = bool(own)
         self._patterns = (own_pattern(own),) if own else known_patterns()
         self._program = ""
@@ -207,7 +207,7 @@ class UnreadLine:
 
 
 @dataclass(slots=True)
-class UnreadSteps:
+class _UnreadSteps:
     """Watches the lines of one log that no pattern has read."""
 
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)

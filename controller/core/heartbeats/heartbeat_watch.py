@@ -11,7 +11,7 @@ early for the state to have changed is no loss: the next heartbeat has the same 
 memory dies with the controller; the next one begins with an empty one, and what was about to be
 noticed is noticed so much later. Fleet and simulator use it alike.
 
-Ranks that are slower than their peers, or wait for a core, are ``ComputingWatch``'s. Noise is no
+Ranks that are slower than their peers, or wait for a core, are ``_ComputingWatch``'s. Noise is no
 alarm: a rank has to be slower in ``straggler_beats`` more heartbeats than it was not, and a
 straggler is over when it was not slower in as many more than it was.
 
@@ -87,7 +87,7 @@ class HeartbeatWatch:
         self._missing: dict[NodeId, dict[ListedRank, float]] = {}
         self._ahead: dict[TaskId, tuple[Generation, int, float]] = {}
         """By task, an iteration without a report, and when it was first seen."""
-        self._computing = ComputingWatch(state)
+        self._computing = _ComputingWatch(state)
         self.pulses: dict[NodeId, Pulse] = {}
 
     def begin_session(self, node: NodeId, ranks: Sequence[RankStatus], at: float) -> None:
@@ -249,7 +249,7 @@ class _Computed:
         return count
 
 
-class ComputingWatch:
+class _ComputingWatch:
     """The computing of all tasks' ranks."""
 
     def __init__(self, state: ClusterState) -> None:

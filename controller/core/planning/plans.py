@@ -71,7 +71,7 @@ def propose(
     tasks = planned_tasks(turn, includes_held=includes_held, tries=tries)
     available = Available(turn, tasks)
     decision, targets = divide(turn, tasks, available)
-    explain_queued(turn, decision)
+    _explain_queued(turn, decision)
     asked = {each.name: each for each in decision.problem.tasks}
     changes = {
         task.spec.task: _change(task, asked[task.spec.task], decision, targets) for task in tasks
@@ -360,7 +360,7 @@ def _redirect(turn: Turn, task: TaskState, change: TaskChange, plan: Plan) -> No
     note = f"moves by {plan.name}"
     if change.target is None:
         sizes = {each.task: each.workers_after for each in plan.changes.values()}
-        note = why_queued(task, sizes, plan.problem.num_workers)
+        note = _why_queued(task, sizes, plan.problem.num_workers)
     stop(turn, task, is_graceful=is_healthy, intent=intent, note=note)
 
 
@@ -372,16 +372,16 @@ def _has_arrived(task: TaskState, change: TaskChange) -> bool:
     return task.lifecycle.phase is TaskPhase.RUNNING and task.place == change.target
 
 
-def explain_queued(turn: Turn, division: Division) -> None:
+def _explain_queued(turn: Turn, division: Division) -> None:
     """Note at each task without ranks that a division leaves out why it does."""
     for name, size in division.assignments.items():
         task = turn.state.tasks[name]
         if not size and task.lifecycle.phase is TaskPhase.STOPPED:
-            reason = why_queued(task, division.assignments, division.problem.num_workers)
+            reason = _why_queued(task, division.assignments, division.problem.num_workers)
             task.lifecycle.explain(reason)
 
 
-def why_queued(task: TaskState, sizes: Mapping[TaskId, int], num_workers: int) -> str:
+def _why_queued(task: TaskState, sizes: Mapping[TaskId, int], num_workers: int) -> str:
     """Return why a task has no workers.
 
     Args:

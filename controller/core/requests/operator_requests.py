@@ -62,7 +62,7 @@ def take_request(turn: Turn, request: Request) -> None:
         case MeasurementCancelled():
             end_measurement(turn, request)
         case DrillRequested():
-            request_drill(turn, request)
+            _request_drill(turn, request)
         case TaskOrdered():
             order_task(turn, request)
         case TaskLimited():
@@ -111,7 +111,7 @@ def end_measurement(turn: Turn, event: MeasurementCancelled) -> None:
         turn.answer(event.request_id, f"{event.measurement} is cancelled")
 
 
-def request_drill(turn: Turn, event: DrillRequested) -> None:
+def _request_drill(turn: Turn, event: DrillRequested) -> None:
     """Fill in the target of a drill and have it carried out."""
     drill = _resolve(turn, event)
     if isinstance(drill, str):

@@ -203,7 +203,7 @@ class ParallelGroups:
         connections = Connections()
         with self._lock:
             kind.append(connections)
-        with connections.recording(), abandonable(lambda: self._is_halted):
+        with connections.recording(), _abandonable(lambda: self._is_halted):
             made = make()
         # A rank that is no member gets a number from torch instead of a group.
         group = made if isinstance(made, ProcessGroup) else None
@@ -227,7 +227,7 @@ class ParallelGroups:
         if self._store.add(_NUM_FORMED, 1) == num_ranks:
             self._store.set(_ALL_FORMED, b"")
         self._store.get(_ALL_FORMED)
-        run_in_thread(
+        _run_in_thread(
             lambda: _use_each(_groups_of_iterations(), self._place), lambda: self._is_halted
         )
 
@@ -320,7 +320,7 @@ def data_parallel_group() -> ProcessGroup:
 
 
 @contextlib.contextmanager
-def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
+def _abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
     """Abandon the next gloo group of the block if ``is_halted`` while it is being made.
 
     torch calls the constructor by a name of its module. That name is replaced for one call.
@@ -333,7 +333,7 @@ def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
 
     def make_in_thread(*args: object, **options: object) -> object:
         module.ProcessGroupGloo = make
-        return run_in_thread(lambda: make(*args, **options), is_halted)
+        return _run_in_thread(lambda: make(*args, **options), is_halted)
 
     module.ProcessGroupGloo = make_in_thread
     try:
@@ -342,7 +342,7 @@ def abandonable(is_halted: Callable[[], bool]) -> Iterator[None]:
         module.ProcessGroupGloo = make
 
 
-def run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> object:
+def _run_in_thread(make: Callable[[], object], is_halted: Callable[[], bool]) -> object:
     """Run ``make`` in a thread and return its result, or abandon it soon after ``is_halted``.
 
     Raises:

@@ -83,7 +83,7 @@ def plan_eviction(
         nothing: list[dict[int, int]] = [{} for _ in kinds]
         return Eviction(nothing if known_staying is None else None, None, False)
     # Without regard to present places first: if not even that works, no eviction can help.
-    anyhow, is_sure = pack_sizes(rooms, need)
+    anyhow, is_sure = _pack_sizes(rooms, need)
     if anyhow is None:
         return Eviction(None, None, is_sure)
     options = EvictionOptions.of(kinds, rooms, sizes)
@@ -164,13 +164,13 @@ def _pack_around(
             left[v] -= kind.size * num
             kept[v][kind.size] += num
             missing[kind.size] -= num
-    packed, is_sure = pack_sizes(left, missing)
+    packed, is_sure = _pack_sizes(left, missing)
     if packed is None:
         return None, is_sure
     return [dict(Counter(new) + old) for new, old in zip(packed, kept, strict=True)], True
 
 
-def pack_sizes(
+def _pack_sizes(
     rooms: Sequence[int], need: Mapping[int, int]
 ) -> tuple[list[dict[int, int]] | None, bool]:
     """Return how many groups of each size every node gets, and whether the answer is certain.
