@@ -216,3 +216,20 @@ def test_the_last_node_keeps_the_gpus_that_its_task_can_not_do_without() -> None
     fault_at(world, Worker(N1, 1))
     assert not node(world).service.isolated_gpus
     assert world.machine.state.tasks[pair.task].lifecycle.phase is TaskPhase.RUNNING
+
+
+def test_usable_workers_are_counted_as_each_of_them_is_judged() -> None:
+    world = running_world()
+    state = world.machine.state
+    workers = [
+        Worker(name, slot)
+        for name, each in state.nodes.items()
+        for slot in range(each.spec.num_workers)
+    ]
+    assert state.num_usable(workers) == len(workers)
+    node(world).service.isolate_gpu(1, "its faults repeat")
+    assert state.num_usable(workers) == len(workers) - 1
+    assert state.num_usable([Worker(N1, 0)]) == 1
+    node(world).service.isolate("its faults repeat")
+    num = len(workers) - node(world).spec.num_workers
+    assert state.num_usable(workers) == num == sum(map(state.can_use, workers))
