@@ -22,6 +22,7 @@ import json
 import math
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -192,51 +193,64 @@ def _figures(kind: str, samples: Samples) -> dict[str, Any]:
     }
 
 
+_HEADS: Final = (
+    *("fault", "detected after: median", "limit", "p90", "worst", "the paper"),
+    *("recovered, median", "unseen", "named wrongly"),
+)
+_HEADS_COMPARED: Final = (
+    *(
+        "fault",
+        "recovered: plans at once",
+        "gathers",
+        "from the first evidence: at once",
+        "gathers",
+    ),
+    *("difference", "drills of each"),
+)
+
+
 def _section(report: dict[str, Any]) -> str:
-    lines = [
-        machine_line(report["machine"]),
-        "",
-        f"    {command_line()}",
-        "",
-        "| fault | detected after: median | limit | p90 | worst | the paper | recovered, median | unseen | named wrongly |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for kind, each in report["kinds"].items():
-        times = (
-            f"{each[name]:.2f} s" if each[name] is not None else "-"
-            for name in ("median_s", "limit_s", "p90_s", "worst_s")
+        median, *times = (
+            _seconds(each[f"{name}_s"]) for name in ("median", "limit", "p90", "worst")
         )
-        median, limit, p90, worst = times
-        recovered = each["recovery_median_s"]
-        lines.append(
-            f"| {_MEANING[kind]} | **{median}** | {limit} | {p90} | {worst} | {_PAPER[kind]} |"
-            f" {f'{recovered:.2f} s' if recovered is not None else '-'} |"
-            f" {each['num_unseen']} of {each['num']} | {each['num_wrong']} of {each['num']} |"
+        rows.append(
+            (
+                *(_MEANING[kind], f"**{median}**", *times, _PAPER[kind]),
+                _seconds(each["recovery_median_s"]),
+                *(f"{each[name]} of {each['num']}" for name in ("num_unseen", "num_wrong")),
+            )
         )
-    return "\n".join(lines)
+    return _page(report, _HEADS, rows)
 
 
 def _comparison(report: dict[str, Any]) -> str:
     """Return the table: gathering begins with the first evidence, so that is compared."""
-    lines = [
-        machine_line(report["machine"]),
-        "",
-        f"    {command_line()}",
-        "",
-        "| fault | recovered: plans at once | gathers | from the first evidence: at once | gathers | difference | drills of each |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    clusters = report["clusters"]
-    for kind, gathers in clusters["gathers"].items():
-        at_once = clusters["plans_at_once"][kind]
+    rows = []
+    for kind, gathers in report["clusters"]["gathers"].items():
+        at_once = report["clusters"]["plans_at_once"][kind]
         recovered = [each["recovery_median_s"] for each in (at_once, gathers)]
-        reacted = [each["reaction_median_s"] for each in (at_once, gathers)]
-        cells = [f"{seconds:.3f} s" for seconds in (*recovered, *reacted)]
-        lines.append(
-            f"| {_MEANING[kind]} | {' | '.join(cells)} | {1000 * (reacted[1] - reacted[0]):+.0f} ms |"
-            f" {at_once['num']}, {gathers['num']} |"
+        before_s, after_s = (each["reaction_median_s"] for each in (at_once, gathers))
+        is_known = before_s is not None and after_s is not None
+        rows.append(
+            (
+                *(_MEANING[kind], *(_seconds(each, 3) for each in (*recovered, before_s, after_s))),
+                f"{1000 * (after_s - before_s):+.0f} ms" if is_known else "-",
+                f"{at_once['num']}, {gathers['num']}",
+            )
         )
-    return "\n".join(lines)
+    return _page(report, _HEADS_COMPARED, rows)
+
+
+def _seconds(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f} s"
+
+
+def _page(report: dict[str, Any], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
+    lines.insert(1, f"|{'---|' * len(heads)}")
+    return "\n".join([machine_line(report["machine"]), "", f"    {command_line()}", "", *lines])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ names the revision it means. Carrying a plan out needs no script: every task get
 towards it on its own (``controller.core.recovery.generations``), so a fault in the middle is
 handled like any other.
 
-Of a task without workers it says why it waits, and what would make room for it.
+For a task without workers it finds the reason, and what would make room.
 """
 
 from collections.abc import Collection, Mapping
