@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark
     [
         (signal.SIGINT, 130),
         (signal.SIGTERM, 143),
-        (signal.SIGHUP, 129),
+        # The same lines take it as SIGTERM.
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.thorough),
         (signal.SIGKILL, -9),
     ],
 )

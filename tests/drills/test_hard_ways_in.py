@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.thorough  # parts of it: test_ways_in, test_bridge (the banner), test_first_day
 def test_a_fleet_behind_two_hops_and_hardened_servers_is_checked_bootstrapped_and_trained(
     short_tmp: Path, tmp_path: Path
 ) -> None:

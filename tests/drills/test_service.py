@@ -25,7 +25,7 @@ from tests.fakes.cluster_runs import (
     write_cluster,
 )
 from tests.fakes.demo_runs import DemoRun, demo_tasks, processes_under
-from tests.fakes.playgrounds import Playground, playground, unicron
+from tests.fakes.playgrounds import Foreground, Playground, playground, unicron
 from tests.fakes.polling import wait_until
 
 pytestmark = [
@@ -55,7 +55,7 @@ def nodes(short_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def _trains_no_longer(short_tmp: Path) -> Iterator[None]:
     """No test has to train beside the ranks that the one before has left behind."""
     yield
-    end_everything_of(short_tmp, *"abcdefouw")
+    end_everything_of(short_tmp, *"abefouw")
 
 
 @pytest.mark.thorough  # test_soak kills a controller, and test_takeover looks at every process
@@ -87,35 +87,6 @@ def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
         assert {number: found[number] for number in expected} == pytest.approx(expected, abs=1e-4)
         assert sorted(found) == list(range(1, NUM_ITERATIONS + 1))
     assert losses_beside["gpt-a"] == pytest.approx(losses["gpt-a"], abs=1e-4)
-
-
-def test_a_controller_that_is_stopped_leaves_the_training_and_a_second_is_refused(
-    nodes: Playground, tmp_path: Path
-) -> None:
-    path = write_cluster(nodes, tmp_path / "c", "c", demo_tasks(10_000, "gpt-a"))
-    with controller_of(path) as command:
-        reach(path, 2)
-        before = pids_of(path)
-        refused = subprocess.run(
-            unicron("run", str(path)), capture_output=True, text=True, check=False
-        )
-        assert refused.returncode == 1
-        assert f"process {command.process.pid} on" in refused.stderr
-        assert "since 20" in refused.stderr
-        assert command.end(signal.SIGINT) == 0
-        assert command.lines[-2].endswith("the controller ends: stopped by SIGINT")
-        assert command.lines[-1].endswith(
-            f"training continues; the next controller takes over: unicron run {path}"
-        )
-    assert view_of(path) is None
-    with controller_of(path) as command:
-        reach(path, 4)
-        wait_until(lambda: pids_of(path) == before, limit_s=60)
-        assert command.end(signal.SIGTERM) == 0
-    log = (path.parent / "run" / "events.jsonl").read_text()
-    assert "has taken over (term 2)" in log
-    assert '"iteration":1,' in log
-    assert (path.parent / "run").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.thorough
@@ -321,7 +292,9 @@ def test_a_folder_too_large_is_refused_before_anything_starts(tmp_path: Path) ->
     assert not (tmp_path / "run" / "journal.jsonl").exists()
 
 
-def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_path: Path) -> None:
+def test_a_second_controller_is_refused_and_the_file_may_change_while_none_runs(
+    nodes: Playground, tmp_path: Path
+) -> None:
     """One of each: weight, policy, program, node and task less, node and task more."""
     tasks = demo_tasks(10_000, "gpt-a")
     path = write_cluster(nodes, tmp_path / "e", "e", tasks)
@@ -335,12 +308,16 @@ def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_pat
     with controller_of(path, "--auto-heal") as command:
         reach(path, 2)
         before = pids_of(path)
-        command.end(signal.SIGKILL)
+        check_second_is_refused(path, command)
+        check_end_is_said(path, command)
+    assert view_of(path) is None
+    assert (path.parent / "run").stat().st_mode & 0o777 == 0o700
     changed = tasks.replace("weight = 1.5", "weight = 2.5")
     changed = changed.replace("learning_rate = 1e-3", "learning_rate = 2e-3")
     more = tasks.replace('"gpt-a"', '"gpt-new"').replace("workers = 4\n", "workers = 2\n", 1)
     path.write_text(head + "[policy]\nrestarts = 7\n" + n1 + n2 + changed + more)
     with controller_of(path, "--auto-heal") as command:
+        command.says("has taken over (term 2)")
         command.says("gpt-a  its program has changed")
         command.says("policy the policy has changed")
         found = wait_until(
@@ -351,9 +328,17 @@ def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_pat
         [task] = [task for task in view.tasks if task.name == "gpt-a"]
         assert (task.weight, "its program has changed" in task.note) == (2.5, True)
         reach(path, 3)
-        command.end(signal.SIGKILL)
-    # The first node and the second task go: the first task has to move to the second node.
+        assert command.end(signal.SIGTERM) == 0
     path.write_text(head + n2 + changed)
+    check_takes_in_what_is_gone(path)
+    assert list(outcome_of(path)["gpt-a"]) == sorted(outcome_of(path)["gpt-a"])
+    log = (path.parent / "run" / "events.jsonl").read_text()
+    assert "has taken over (term 2)" in log
+    assert '"iteration":1,' in log
+
+
+def check_takes_in_what_is_gone(path: Path) -> None:
+    """The first node and the second task are gone: the first task moves to the second node."""
     with controller_of(path, "--auto-heal") as command:
         command.says("n1     has left the cluster")
         wait_until(
@@ -369,7 +354,21 @@ def test_the_file_may_change_while_no_controller_runs(nodes: Playground, tmp_pat
         assert view.incidents == []
         at = view.tasks[0].iteration
         reach(path, at + 2)
-    assert list(outcome_of(path)["gpt-a"]) == sorted(outcome_of(path)["gpt-a"])
+
+
+def check_second_is_refused(path: Path, running: Foreground) -> None:
+    refused = subprocess.run(unicron("run", str(path)), capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert f"process {running.process.pid} on" in refused.stderr
+    assert "since 20" in refused.stderr
+
+
+def check_end_is_said(path: Path, running: Foreground) -> None:
+    assert running.end(signal.SIGINT) == 0
+    assert running.lines[-2].endswith("the controller ends: stopped by SIGINT")
+    assert running.lines[-1].endswith(
+        f"training continues; the next controller takes over: unicron run {path}"
+    )
 
 
 def test_a_cluster_is_brought_down_and_continues_in_a_new_run(

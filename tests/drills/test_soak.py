@@ -13,6 +13,7 @@ from tests.fakes.playgrounds import playground
 pytestmark = [pytest.mark.drill, pytest.mark.ranks, pytest.mark.ssh, pytest.mark.timeout(600)]
 
 
+@pytest.mark.thorough  # test_takeover kills a controller under training, test_demo breaks training
 def test_nothing_is_lost_or_done_twice_when_the_controller_dies_again_and_again() -> None:
     options = argparse.Namespace(seed=43, pause_s=1.5, kill_every=3.0)
     sizes, task = ("--nodes", "2", "--workers-per-node", "4"), "gpt-a"
