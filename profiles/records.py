@@ -24,6 +24,8 @@ class RecordError(Exception):
 
 def on_one_line(text: str) -> str:
     """Return a text whose unprintable characters, such as line ends, are escaped."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

@@ -16,12 +16,14 @@ from console.dialogs.what_if import AskPlanner
 from console.viewmodel.console_state import State, why_not_current
 from console.viewmodel.details.detail import DetailSubject
 from console.viewmodel.dialog_frame import DialogContent, TextField, choice_line
-from console.viewmodel.drawing.text import Line, Tone, span, wrap
+from console.viewmodel.drawing.text import Line, Tone, crop, span, wrap
 from console.viewmodel.supposed_changes import SupposedCase, answered, division_lines
 from console.viewmodel.verbs import Verb, subject_state
 from console.widgets.appearance import Appearance
 
 _MOST_CHARACTERS = 1000
+_ROOM_TO_TYPE = 30
+"""Cells of a line that the words around a name take, and what is typed beside it."""
 
 
 class OrderDialog(Dialog[str]):
@@ -131,7 +133,8 @@ class OrderDialog(Dialog[str]):
             field = self._text.line(label, self.text_width)
             lines += [Line(), field if is_open else Line(field.spans[:-1])]
         if self._is_confirming and self._verb.is_high:
-            label = f"  type {self._target} to confirm:"
+            name = crop(self._target, self.text_width - _ROOM_TO_TYPE, self.glyphs.ellipsis)
+            label = f"  type {name} to confirm:"
             lines += [Line(), self._typed.line(label, self.text_width)]
         if self._note:
             lines.append(Line((span(f"  {self._note}", Tone.BAD),)))

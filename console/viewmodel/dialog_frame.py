@@ -127,8 +127,8 @@ class TextField:
 
     def line(self, label: str, width: int) -> Line:
         """Return the field with its end in sight."""
-        room = width - len(label) - 2
-        shown = self.text
+        room = max(0, width - len(label) - 2)
+        shown = self.text[max(0, len(self.text) - room) :]
         while cells_wide((span(shown),)) > room:
             shown = shown[1:]
         return Line((span(f"{label} ", Tone.DIM), span(shown), span("_", Tone.FOCUS)))

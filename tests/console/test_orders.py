@@ -114,6 +114,20 @@ async def test_an_order_of_high_danger_wants_the_typed_name(key: str, order: str
         assert f"done  {order} {name}" in bench.last_line
 
 
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+async def test_a_name_longer_than_the_dialog_can_be_typed(size: tuple[int, int]) -> None:
+    view, name = cluster_views.calm(), "ip-10-0-0-1-" + "x" * 41 + ".internal"
+    nodes = [node.model_copy(update={"node": name}) for node in view.nodes[:1]]
+    async with console(view.model_copy(update={"nodes": nodes}), size=size, is_armed=True) as bench:
+        await select(bench, "nodes")
+        await bench.press("D", opens_dialog=True)
+        await bench.press("enter", *name[:-2])
+        assert "to confirm: " in bench.screen
+        assert "tern_" in bench.screen
+        await bench.press(*name[-2:], "enter")
+        assert await sent(bench) == OrderNode(**WHO, order="drain", node=name)
+
+
 async def test_a_name_is_neither_pasted_nor_left_empty() -> None:
     async with console(cluster_views.calm(), size=(120, 40), is_armed=True) as bench:
         await select(bench, "nodes")

@@ -394,6 +394,16 @@ def test_a_text_field_keeps_its_end_in_sight() -> None:
     assert len(TextField().typed("x" * 500).text) == 200
 
 
+@pytest.mark.parametrize("end", ["end", "節節"])
+@pytest.mark.timeout(1)
+def test_a_text_field_with_an_endless_text_is_drawn_at_once(end: str) -> None:
+    field = TextField(end * 90_000)
+    for width in (0, 6, 8, 12, 40):
+        line = field.line("name", width)
+        assert cells_wide(line.spans) <= max(width, len("name _"))
+    assert line.text.endswith(f"{end}_")
+
+
 def test_an_action_without_reply_says_that_it_waits() -> None:
     sent = Activity("r1", "approve P-2", ActionPhase.SENT, 49.0, 49.0)
     line = activity_line(state(cluster_views.calm(), activities=(sent,)), 100, UNICODE)
