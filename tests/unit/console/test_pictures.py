@@ -399,9 +399,8 @@ def test_a_text_field_keeps_its_end_in_sight() -> None:
 def test_a_text_field_with_an_endless_text_is_drawn_at_once(end: str) -> None:
     field = TextField(end * 90_000)
     for width in (0, 6, 8, 12, 40):
-        line = field.line("name", width)
-        assert cells_wide(line.spans) <= max(width, len("name _"))
-    assert line.text.endswith(f"{end}_")
+        assert cells_wide(field.line("name", width).spans) <= max(width, len("name _"))
+    assert field.line("name", 40).text.endswith(f"{end}_")
 
 
 def test_an_action_without_reply_says_that_it_waits() -> None:
