@@ -58,7 +58,7 @@ def _trains_no_longer(short_tmp: Path) -> Iterator[None]:
     end_everything_of(short_tmp, *"abefouw")
 
 
-@pytest.mark.thorough  # test_soak kills a controller, and test_takeover looks at every process
+@pytest.mark.thorough  # test_working_day kills a controller, test_takeover sees every process
 def test_killed_controllers_cost_no_iteration_and_a_cluster_beside_them_nothing(
     nodes: Playground, tmp_path: Path, undisturbed: DemoRun
 ) -> None:
