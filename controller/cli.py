@@ -9,6 +9,7 @@ from typing_extensions import override
 from controller.arguments import HelpText, Parser
 from controller.command_table import COMMANDS
 from controller.completion import completed_words, offer_completions
+from controller.interpreter import collect_seldom, start_no_numeric_threads
 from controller.printing import drop_output, is_of_output, refuse
 
 _DESCRIPTION = """\
@@ -33,6 +34,7 @@ class _Version(argparse.Action):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    start_no_numeric_threads()
     parser = Parser(
         prog="unicron",
         description=_DESCRIPTION,
@@ -68,4 +70,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    collect_seldom()
     sys.exit(main())

@@ -170,6 +170,8 @@ def test_all_kinds_of_tasks_train_and_an_edited_line_of_a_folder_counts_from_the
     for name in ("own_loop", "command"):
         shutil.copytree(REPOSITORY / "examples" / name, tmp_path / "w" / name)
         text = (tmp_path / "w" / name / "tasks.toml").read_text()
+        if name == "own_loop":  # the other is slow by itself
+            text = text.replace("[[task]]\n", "[[task]]\niteration_floor_s = 0.2\n")
         tasks += text.replace("[[task]]\n", f'[[task]]\nworkdir = "{name}"\n')
     path = write_cluster(nodes, tmp_path / "w", "w", tasks)
     with controller_of(path, "--auto-heal") as command:

@@ -6,7 +6,6 @@
 That is faster than the module's own imports, and what they warn of is nobody's business here.
 """
 
-import gc
 import runpy
 import sys
 
@@ -16,7 +15,6 @@ from nodeagent.rank.process.warm_imports import import_training_program
 def main() -> None:
     """Do what the command line says."""
     import_training_program()
-    gc.freeze()  # what it forks shares the pages, and looks at none of them
     sys.argv = sys.argv[1:]
     if sys.argv[0] == "-c":
         exec(compile(sys.argv.pop(1), "<program>", "exec"), {"__name__": "__main__"})

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -72,6 +73,39 @@ def test_nobody_looks_for_garbage_while_a_command_is_loaded() -> None:
 
     assert run_quietly(load) == 1
     assert seen == [False]
+
+
+SEEN_AT_THE_END = """
+import atexit, gc, runpy, sys
+atexit.register(lambda: print(gc.get_threshold()[0] > 10_000, gc.get_freeze_count() > 0))
+sys.argv = ["unicron", "policy", "explain"]
+runpy.run_module("controller.cli", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_controller_that_is_started_as_a_module_looks_for_garbage_as_seldom() -> None:
+    """As its systemd unit and the console's demo start it."""
+    words = [sys.executable, "-c", SEEN_AT_THE_END]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True True"
+
+
+NUMPY_AFTERWARDS = """
+import os
+from controller.cli import main
+main(["policy", "explain"])
+import numpy
+print(os.environ["OPENBLAS_NUM_THREADS"], len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.parametrize(("wish", "found"), [({}, "1 1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2 2")])
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="has one core, and so one thread")
+def test_a_command_imports_numpy_without_more_threads(wish: dict[str, str], found: str) -> None:
+    own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    words = [sys.executable, "-c", NUMPY_AFTERWARDS]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=own | wish)
+    assert done.stdout.splitlines()[-1] == found
 
 
 def test_the_version_is_read_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

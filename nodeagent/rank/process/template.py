@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import fcntl
 import functools
-import gc
 import logging
 import os
 import selectors
@@ -273,10 +272,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run_rank = import_training_program()
         import_s = _CLOCK.monotonic_s() - began
         _LOG.info("imports are complete: duration_s=%.2f", import_s)
-        # The collector does not visit frozen objects, so their memory pages stay shared with
-        # children.
-        gc.collect()
-        gc.freeze()
         Template(state_dir, run_rank, import_s, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).serve()
     return 0
 

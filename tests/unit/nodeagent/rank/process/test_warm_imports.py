@@ -13,6 +13,7 @@ def test_the_collector_is_off_during_imports_only() -> None:
     with warm_imports._without_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.parametrize("num_gpus", [0, 8])
