@@ -32,7 +32,10 @@ DISARM_NOTICE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One statement of the bar in two lengths. A lower priority is kept longer."""
+    """One statement of the bar in two lengths. A lower priority is kept longer.
+
+    Of two that are equal, the one further right is.
+    """
 
     priority: int
     long: Cell
@@ -43,20 +46,17 @@ def status_line(state: State, width: int, glyphs: Glyphs) -> Line:
     """Return the status bar in exactly ``width`` cells."""
     segments = [segment for make in _SEGMENTS if (segment := make(state, glyphs))]
     tail = _clock(state)
-    wordings = {segment.priority: segment.long for segment in segments}
     gap = (span(f" {glyphs.bar} ", Tone.DIM),)
-    by_priority = sorted(segments, key=lambda segment: segment.priority, reverse=True)
-    steps: list[tuple[int, Cell | None]] = [(item.priority, item.short) for item in by_priority]
-    steps += [(item.priority, None) for item in by_priority if item.priority > 1]
+    wordings: list[Cell | None] = [segment.long for segment in segments]
+    places = sorted(range(len(segments)), key=lambda at: segments[at].priority, reverse=True)
+    steps: list[tuple[int, Cell | None]] = [(at, segments[at].short) for at in places]
+    steps += [(at, None) for at in places if segments[at].priority > 1]
     room = width - cells_wide(tail)
-    for priority, wording in steps:
-        if cells_wide(_joined(segments, wordings, gap)) <= room:
+    for at, wording in steps:
+        if cells_wide(_joined(wordings, gap)) <= room:
             break
-        if wording is None:
-            del wordings[priority]
-        else:
-            wordings[priority] = wording
-    spans = (*fit(_joined(segments, wordings, gap), room, glyphs.ellipsis), *tail)
+        wordings[at] = wording
+    spans = (*fit(_joined(wordings, gap), room, glyphs.ellipsis), *tail)
     return Line(fit(spans, width, glyphs.ellipsis), bar_ground(state))
 
 
@@ -69,13 +69,13 @@ def bar_ground(state: State) -> Ground:
     return Ground.BAR_ARMED if state.is_armed else Ground.BAR_VIEW
 
 
-def _joined(segments: list[Segment], wordings: dict[int, Cell], gap: Cell) -> Cell:
+def _joined(wordings: list[Cell | None], gap: Cell) -> Cell:
     spans: list[Span] = [Span(" ")]
-    for segment in segments:
-        if segment.priority in wordings:
+    for wording in wordings:
+        if wording is not None:
             if len(spans) > 1:
                 spans += gap
-            spans += wordings[segment.priority]
+            spans += wording
     return tuple(spans)
 
 

@@ -217,6 +217,17 @@ def test_the_bars_ground_tells_the_mode() -> None:
     assert "DISCONNECTED, data 0.0 s old: gone, next try in 5.0 s" in line.text
 
 
+def test_a_stopped_automation_stands_beside_the_throughput_and_longer() -> None:
+    view = cluster_views.waiting().model_copy(update={"automation_stopped": "9 nodes lost"})
+    for width in range(4, 161):
+        line = status_line(state(view, owns_demo=True), width, UNICODE)
+        assert cells_wide(line.spans) == width
+        assert line.text.count("stopped") <= 1
+        assert "stopped" in line.text or "WAF" not in line.text
+    assert "automation stopped" in line.text
+    assert "of full" in line.text
+
+
 def test_disabled_keys_are_told_apart_without_colour() -> None:
     text = draw_key_bar(bar_hints(state(cluster_views.calm())), 120, UNICODE).line.text
     assert " A approve" in text
