@@ -2,19 +2,17 @@
 
 Events wait in an inbox until the next tick. The tick folds them into the state and paints the rows
 that changed. The connection runs as a worker of the app, so no screen owns it. ``OperatorActions``
-carries out the commands; the view model decides on every text. The command palette is the registry,
-searched by name.
+carries out the commands; the view model decides on every text.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import Provider
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
@@ -24,12 +22,11 @@ from console.client.incident_export import write_post_mortem
 from console.client.source import ControllerSource, Inbox, NoReplyError
 from console.command_registry import (
     COMMAND_BY_ID,
-    COMMANDS,
     COMMANDS as REGISTRY,
-    OperatorCommand,
     bar_hints,
 )
 from console.operator_actions import OperatorActions, OperatorSession, ResultT
+from console.screens.command_search import CommandSearch, SearchScreen
 from console.screens.console_screen import ConsoleScreen
 from console.screens.detail_screen import DetailScreen
 from console.screens.overview import Overview
@@ -39,7 +36,6 @@ from console.viewmodel.console_state import Link, LinkPhase, State, is_recoverin
 from console.viewmodel.details.detail import DetailSubject
 from console.viewmodel.news import attention_sequence, new_alerts
 from console.viewmodel.panel_places import is_too_small
-from console.viewmodel.panels.key_bar import key_name
 from console.viewmodel.reducer import (
     ActionAnswered,
     ActionBlocked,
@@ -63,35 +59,6 @@ CALM_S: Final = 0.25
 UNFOCUSED_S: Final = 1.0
 LIVELY_S: Final = 2.0
 """How long ticks stay fast after a key."""
-
-
-class CommandSearch(Provider):
-    """Offers every command with its key, or with the reason why it is disabled."""
-
-    async def discover(self) -> Hits:
-        """Offer all commands before anything is typed."""
-        for command in COMMANDS:
-            run = partial(self.app.run_action, f"command('{command.id}')")
-            yield DiscoveryHit(command.title, run, help=self._help(command))
-
-    async def search(self, query: str) -> Hits:
-        """Offer the commands whose titles match."""
-        matcher = self.matcher(query)
-        for command in COMMANDS:
-            score = matcher.match(command.title)
-            if score > 0:
-                run = partial(self.app.run_action, f"command('{command.id}')")
-                yield Hit(score, matcher.highlight(command.title), run, help=self._help(command))
-
-    def _help(self, command: OperatorCommand) -> str:
-        state: State = getattr(self.app, "state", State())
-        enabled = command.enabled(state)
-        appearance: Appearance = getattr(self.app, "appearance", Appearance())
-        known = appearance.keys.get(command.id, command.key)
-        keys = ", ".join(key_name(key) for key in known.split(","))
-        text = f"key {keys}" if enabled is True else f"key {keys}; not now: {enabled}"
-        # Textual reads help texts as markup, and a reason may name a plan called "[/".
-        return text.replace("[", "(")
 
 
 def _bindings() -> list[BindingType]:
@@ -260,6 +227,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def show_palette(self) -> None:
         """Open the command palette."""
         self.action_command_palette()
+
+    @override
+    def action_command_palette(self) -> None:
+        if not any(isinstance(screen, SearchScreen) for screen in self.screen_stack):
+            self.open(SearchScreen())
 
     def suspend_console(self) -> None:
         """Give the terminal back to the shell until it is continued."""

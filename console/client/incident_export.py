@@ -15,6 +15,8 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 async def write_post_mortem(socket: Path, incident: str, directory: Path) -> tuple[bool, str]:
     """Write ``INCIDENT.md`` into a directory, never over a file that is there.
 
+    The process that writes does not outlive the caller.
+
     Args:
         socket: The API socket of the controller, or of what plays it.
         incident: The incident. As a name from outside, it is a file's name only if it is harmless.
@@ -39,9 +41,11 @@ async def write_post_mortem(socket: Path, incident: str, directory: Path) -> tup
         async with asyncio.timeout(LIMIT_S):
             output, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return False, f"not written within {LIMIT_S:.0f} s"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     lines = [clean(line) for line in output.decode(errors="replace").splitlines() if line.strip()]
     if process.returncode == 0:
         return True, f"written to {path}"

@@ -68,15 +68,23 @@ class Bench:
 
     async def show(self, view: ClusterView, *lines: LogLine) -> None:
         """Let ``view`` and ``lines`` arrive."""
-        self.app.inbox.put(Received(self.now, Snapshot(view=view)))
+        self.receive(view)
         if lines:
             self.app.inbox.put(Received(self.now, LogLines(lines=list(lines))))
         await self.settle()
 
+    def receive(self, view: ClusterView) -> None:
+        """Put ``view`` into the inbox: it is shown with the next tick."""
+        self.app.inbox.put(Received(self.now, Snapshot(view=view)))
+
     async def link(self, phase: LinkPhase, reason: str = "") -> None:
         """Let the connection change."""
-        self.app.inbox.put(LinkChanged(Link(phase, self.now, reason)))
+        self.change_link(phase, reason)
         await self.settle()
+
+    def change_link(self, phase: LinkPhase, reason: str = "") -> None:
+        """Put a change of the connection into the inbox."""
+        self.app.inbox.put(LinkChanged(Link(phase, self.now, reason)))
 
     async def wait(self, seconds: float) -> None:
         """Let time pass."""

@@ -1,7 +1,7 @@
 """An operator works key by key: decide, drill, arm, read, leave; refused keys change nothing."""
 
 import pytest
-from textual.command import CommandList
+from textual.command import CommandList, CommandPalette
 from textual.events import Paste
 
 from console.app import ConsoleApp
@@ -468,6 +468,27 @@ async def test_the_palette_offers_the_registry_and_runs_it() -> None:
         await bench.until(is_found)
         await bench.pilot.press("enter")
         await bench.until(lambda: bench.app.state.is_armed)
+
+
+@pytest.mark.parametrize("key", ["pagedown", "pageup"])
+async def test_the_palette_may_be_asked_for_a_page_before_it_has_a_list(key: str) -> None:
+    async with console(cluster_views.calm()) as bench:
+        await bench.pilot.press("ctrl+p", key)
+        screen = bench.app.screen
+        assert isinstance(screen, CommandPalette)
+        await bench.until(lambda: screen.query_one(CommandList).option_count > 0)
+        await bench.press("escape")
+        assert bench.app.screen is bench.app.overview
+
+
+async def test_there_is_one_palette_also_below_a_screen_that_says_too_small() -> None:
+    async with console(cluster_views.calm()) as bench:
+        await bench.press("ctrl+p")
+        await bench.pilot.resize_terminal(10, 3)
+        await bench.press("ctrl+p")
+        await bench.pilot.resize_terminal(80, 24)
+        await bench.settle()
+        assert [isinstance(each, CommandPalette) for each in bench.app.screen_stack].count(True) == 1
 
 
 async def test_a_click_on_the_key_bar_runs_the_command() -> None:

@@ -1,6 +1,7 @@
 """Writing the post-mortem of an incident from the console."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,17 @@ from console.viewmodel.console_state import Link, LinkPhase, State
 from controller.playback.journal_past import JournalPast
 from tests.console.bench import console
 from tests.fakes import cluster_views
+from tests.fakes.demo_runs import processes_under
+from tests.fakes.directories import short_directory
 from tests.unit.playback.test_playback_server import served
 
 _LIMIT_S = 50.0
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    with short_directory() as directory:
+        yield directory
 
 
 @pytest.mark.timeout(120)
@@ -53,6 +62,27 @@ async def test_what_can_t_be_written_is_said(tmp_path: Path) -> None:
         is_ok, message = await write_post_mortem(missing, name, tmp_path)
         assert (is_ok, message) == (False, "this incident has a name that no file should have")
     assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - of a test
+
+
+async def test_no_process_outlives_a_console_that_ends_meanwhile(short: Path) -> None:
+    has_come = asyncio.Event()
+
+    def keep_waiting(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        has_come.set()
+
+    writers = list[asyncio.StreamWriter]()
+    server = await asyncio.start_unix_server(keep_waiting, short / "a.sock")
+    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(write_post_mortem(short / "a.sock", "I-1", short))
+        await has_come.wait()
+        assert len(processes_under(short)) == 1
+        writing.cancel()
+    assert writing.cancelled()
+    assert processes_under(short) == []
+    for writer in writers:
+        writer.close()
+    server.close()
 
 
 def test_it_is_refused_with_the_reason() -> None:
