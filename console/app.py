@@ -225,13 +225,14 @@ class ConsoleApp(App[int], inherit_bindings=False):
             return Reply(request_id=command.request_id, is_ok=False, message=str(error))
 
     def show_palette(self) -> None:
-        """Open the command palette."""
-        self.action_command_palette()
+        """Open the command palette over a whole screen that has room for it."""
+        if isinstance(self.screen, ConsoleScreen):
+            self.open(SearchScreen())
 
     @override
     def action_command_palette(self) -> None:
-        if not any(isinstance(screen, SearchScreen) for screen in self.screen_stack):
-            self.open(SearchScreen())
+        """Do what our key does: Textual's own counts on every screen."""
+        self.action_command("app.palette")
 
     def suspend_console(self) -> None:
         """Give the terminal back to the shell until it is continued."""

@@ -481,14 +481,20 @@ async def test_the_palette_may_be_asked_for_a_page_before_it_has_a_list(key: str
         assert bench.app.screen is bench.app.overview
 
 
-async def test_there_is_one_palette_also_below_a_screen_that_says_too_small() -> None:
-    async with console(cluster_views.calm()) as bench:
-        await bench.press("ctrl+p")
+@pytest.mark.parametrize("keys", [[], ["ctrl+p"], ["question_mark"]])
+async def test_no_palette_opens_over_another_a_dialog_or_a_window_too_small(
+    keys: list[str],
+) -> None:
+    async with console(cluster_views.calm(), is_armed=True) as bench:
+        await bench.press(*keys)
+        before = list(bench.app.screen_stack)
+        assert len(before) == 1 + len(keys)
         await bench.pilot.resize_terminal(10, 3)
         await bench.press("ctrl+p")
         await bench.pilot.resize_terminal(80, 24)
+        await bench.press("ctrl+p") if keys else None
         await bench.settle()
-        assert [isinstance(each, CommandPalette) for each in bench.app.screen_stack].count(True) == 1
+        assert bench.app.screen_stack == before
 
 
 async def test_a_click_on_the_key_bar_runs_the_command() -> None:

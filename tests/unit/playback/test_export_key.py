@@ -78,6 +78,8 @@ async def test_no_process_outlives_a_console_that_ends_meanwhile(short: Path) ->
         await has_come.wait()
         assert len(processes_under(short)) == 1
         writing.cancel()
+        async with asyncio.timeout(5.0):  # by itself it would wait for an answer
+            await asyncio.wait([writing])
     assert writing.cancelled()
     assert processes_under(short) == []
     for writer in writers:
