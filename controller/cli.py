@@ -9,8 +9,8 @@ from typing_extensions import override
 from controller.arguments import HelpText, Parser
 from controller.command_table import COMMANDS
 from controller.completion import completed_words, offer_completions
-from controller.interpreter import collect_seldom, start_no_numeric_threads
 from controller.printing import drop_output, is_of_output, refuse
+from controller.python_settings import collect_seldom, start_no_numeric_threads
 
 _DESCRIPTION = """\
 Unicron keeps Megatron training alive. It detects and classifies faults, chooses the cheapest recovery,

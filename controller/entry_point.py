@@ -54,7 +54,7 @@ def _loaded(load: Callable[[], Callable[[], int]]) -> Callable[[], int]:
 
 def _unicron() -> Callable[[], int]:
     from controller.cli import main as run
-    from controller.interpreter import collect_seldom
+    from controller.python_settings import collect_seldom
 
     collect_seldom()
     return run

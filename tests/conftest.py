@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from controller.interpreter import collect_seldom, start_no_numeric_threads
+from controller.python_settings import collect_seldom, start_no_numeric_threads
 from tests.fakes.left_processes import pytest_runtest_call
 
 __all__ = ["pytest_runtest_call"]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
-from controller.interpreter import collect_seldom
+from controller.python_settings import collect_seldom
 
 Job = tuple[str, int]
 """A policy and a seed."""
