@@ -88,7 +88,7 @@ def test_tasks_and_nodes_come_and_go_and_no_iteration_is_lost(
         assert view_of(path).incidents == []
         served = whole.replace("[cluster]", f'[cluster]\nmetrics = "127.0.0.1:{port}"')
         path.write_text(served + _POLICY_OF_THE_NIGHT + _ON_CALL.format(url=hook.url))
-        _night(shell, nodes, hook, tmp_path / "late.toml")
+        _night(shell, nodes, hook, scraping, tmp_path / "late.toml")
         _graphs(shell, scraping)
         audit = [json.loads(line) for line in shell.do("audit", "--json").splitlines()]
     assert [(row["verb"], row["subject"], row["code"]) for row in audit] == [
