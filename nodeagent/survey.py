@@ -61,9 +61,10 @@ def survey(question: dict[str, Any]) -> dict[str, Any]:
 
 def _nearest(path: Path) -> Path:
     """Return the path, or the nearest directory above it that is there."""
-    path = path.expanduser()
+    # These do not raise where a user is unknown, or a directory must not be looked into.
+    path = Path(os.path.expanduser(str(path)))  # noqa: PTH111
     for each in [path, *path.parents]:
-        if each.exists():
+        if os.path.exists(str(each)):  # noqa: PTH110
             return each
     return Path("/")
 

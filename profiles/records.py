@@ -1,6 +1,7 @@
 """JSON read strictly: every mistake is one line that names file, place and mend."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -36,6 +37,19 @@ class Record(BaseModel):
 
 
 _R = TypeVar("_R", bound=Record)
+
+
+def user_path(text: str) -> Path:
+    """Return a path as a user writes it, with ``~`` resolved; that of an unknown user stays."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - that of pathlib raises
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path of a user leads to a file; one that can't be looked at does not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def is_there(path: Path) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from controller.alerts.alert import AlertSeverity
 from profiles.key_mistakes import KeyMistake, key_mistakes
+from profiles.records import user_path
 
 _URL: Final = r"^[a-z][a-z0-9+.-]*://\S+$"
 _MOST_URL_BYTES: Final = 10_000
@@ -100,5 +101,5 @@ def read_channel(table: object, folder: Path) -> NotifyChannel | list[KeyMistake
         return [_SECRET if each.location == ("url",) else each for each in mistakes]
     return NotifyChannel(
         read.name, read.severity, read.tasks, read.most_per_hour, read.url,
-        folder / Path(read.url_file).expanduser() if read.url_file else None,
+        folder / user_path(read.url_file) if read.url_file else None,
     )  # fmt: skip

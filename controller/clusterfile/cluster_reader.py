@@ -30,6 +30,7 @@ from controller.core.rules.policy import Policy
 from controller.settings.settings_file import SettingsError
 from nodeagent.protocol.ids import TaskId
 from profiles.key_mistakes import Location, shorten, which_is_known
+from profiles.records import is_there, user_path
 from profiles.task_profiles import TaskProfile
 
 KNOWN_HOSTS_NAME: Final = "known_hosts"
@@ -190,12 +191,14 @@ class _Reader:
         """Check that there are nodes and tasks. An include that can't be read may have them."""
         if "cluster" not in main.values:
             self._add(main, (), 'has no [cluster] section: write [cluster] with name = "..."')
+        included = main.values.get("include", [])
+        num_included = len(included) if isinstance(included, list) else 1
         for key, mend in (
             ("nodes", "write a [[nodes]] table for each group of nodes"),
             ("task", "write a [[task]] table for each, or include a file"),
         ):
             is_there = any(document.values.get(key) for document in documents)
-            if not is_there and len(documents) > len(main.values.get("include", [])):
+            if not is_there and len(documents) > num_included:
                 self._add(main, (), f"has no [[{key}]]: {mend}")
 
     def _add(self, document: TomlDocument, location: Location, text: str) -> None:
@@ -215,10 +218,10 @@ class _Reader:
             return []
         documents = []
         for number, name in enumerate(names):
-            path = self._path.parent / Path(name).expanduser()
+            path = self._path.parent / user_path(name)
             if name in names[:number]:
                 self._add(main, ("include", number), f"include: {name} is named twice")
-            elif "\0" in name or not path.exists():
+            elif "\0" in name or not is_there(path):
                 mend = "a path is relative to this file"
                 self._add(main, ("include", number), f"include: there is no file {path}; {mend}")
             elif document := self._open(path):
@@ -248,6 +251,10 @@ class _Reader:
         if section is None:
             return Path()
         path = run_directory(section, self._folder)
+        home = (section.run_dir or "").partition("/")[0]
+        if home.startswith("~") and path.is_relative_to(self._folder / home):
+            text = f"cluster.run_dir: there is no user {home[1:]} on this machine"
+            self._add(document, ("cluster", "run_dir"), text)
         longest = len(os.fsencode(path / SOCKET_NAME))
         if longest > _MOST_SOCKET_BYTES:
             text = (

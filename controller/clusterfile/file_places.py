@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.clusterfile.cluster_keys import ClusterSection
+from profiles.records import user_path
 
 SOCKET_NAME: Final = "api.sock"
 """The controller's socket in its directory."""
@@ -100,7 +101,7 @@ def run_directory(
         parts = Path(section.run_dir).parts
         if parts[:1] == ("~",):
             return home.joinpath(*parts[1:])
-        return folder / Path(section.run_dir).expanduser()
+        return folder / user_path(section.run_dir)
     given = environment.get("XDG_STATE_HOME", "")
     # A relative path is to be ignored, says the XDG base directory specification.
     state_home = Path(given) if given.startswith("/") else home / ".local" / "state"

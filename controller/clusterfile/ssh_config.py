@@ -18,6 +18,7 @@ from asyncssh.config import ConfigParseError, SSHClientConfig
 
 from controller.clusterfile.cluster_keys import NO_CONFIG, SshSection
 from controller.fleet.address import SshTarget
+from profiles.records import is_file, user_path
 
 _PORT: Final = 22
 _MOST_JUMPS: Final = 8
@@ -125,8 +126,8 @@ class SshConfig:
     def _files(self) -> list[Path]:
         named = self.section.config
         if named is None:
-            return [path for name in _FILES if (path := Path(name).expanduser()).is_file()]
-        return [] if named == NO_CONFIG else [self.folder / Path(named).expanduser()]
+            return [path for name in _FILES if is_file(path := user_path(name))]
+        return [] if named == NO_CONFIG else [self.folder / user_path(named)]
 
     def _identity(self, options: SSHClientConfig) -> str:
         """Return the private key to log in with; empty for the keys of the ssh-agent.
@@ -135,16 +136,16 @@ class SshConfig:
             SshConfigError: There is none.
         """
         if self.section.identity is not None:
-            path = self.folder / Path(self.section.identity).expanduser()
-            if path.is_file():
+            path = self.folder / user_path(self.section.identity)
+            if is_file(path):
                 return str(path)
             text = f"there is no file {path}; make a key with ssh-keygen, or name another"
             raise SshConfigError("identity", f"identity: {text}")
         listed = options.get("IdentityFile", [])
         names = [str(name) for name in listed] if isinstance(listed, list) else []
         for name in [*names, *(f"~/.ssh/{each}" for each in _IDENTITIES)]:
-            path = Path(name).expanduser()
-            if path.is_file():
+            path = user_path(name)
+            if is_file(path):
                 return str(path)
         if self.environment.get(_AGENT):
             return ""
@@ -161,15 +162,15 @@ class SshConfig:
             SshConfigError: The file that the cluster file names is not there.
         """
         if self.section.known_hosts is not None:
-            path = self.folder / Path(self.section.known_hosts).expanduser()
-            if path.is_file():
+            path = self.folder / user_path(self.section.known_hosts)
+            if is_file(path):
                 return (str(path),)
             text = f"there is no file {path}; fill it with ssh-keyscan, or give host_key"
             raise SshConfigError("known_hosts", f"known_hosts: {text}")
         own = options.get("UserKnownHostsFile", _KNOWN_HOSTS)
         of_all = options.get("GlobalKnownHostsFile", _KNOWN_TO_ALL)
         return tuple(
-            str(Path(str(name)).expanduser())
+            str(user_path(str(name)))
             for names in (own, of_all)
             for name in (names if isinstance(names, (list, tuple)) else [])
         )

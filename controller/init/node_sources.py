@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.clusterfile.hostlist import HostlistError, expand
+from profiles.records import user_path
 
 _LIMIT_S: Final = 60.0
 _FIELD: Final = re.compile(r"(?:^|\s)(NodeName|NodeAddr|Gres|State|CPUTot|Partitions)=(\S*)")
@@ -98,7 +99,7 @@ def _hosts_of(path: Path, depth: int) -> Iterator[str]:
             yield from (word for word in words if not set(word) & set("*?!"))
         elif keyword == "include" and depth < _MOST_INCLUDES:
             for word in words:
-                place = Path(word).expanduser()
+                place = user_path(word)
                 # As ssh does it: relative to the folder of the user's own configuration.
                 base = place if place.is_absolute() else Path("~/.ssh").expanduser() / place
                 for each in sorted(base.parent.glob(base.name)):

@@ -211,6 +211,18 @@ BROKEN = {
         '["tasks.toml"]', '["task.toml"]',
         [f"{C}1: include: there is no file task.toml; a path is relative to this file"],
     ),
+    "an include at a stranger's home": (
+        '["tasks.toml"]', '["~nobodyx/tasks.toml"]',
+        [f"{C}1: include: there is no file ~nobodyx/tasks.toml; a path is relative to this file"],
+    ),
+    "an include whose name is too long": (
+        '["tasks.toml"]', f'["{"a" * 300}"]',
+        [f"{C}1: include: there is no file {'a' * 300}; a path is relative to this file"],
+    ),
+    "an include that is a day": (
+        '["tasks.toml"]', "1979-05-27",
+        [f'{C}1: include: must be a list of files: ["tasks.toml"]'],
+    ),
     "an include that is no list": (
         '["tasks.toml"]', '"tasks.toml"',
         [f'{C}1: include: must be a list of files: ["tasks.toml"]'],
@@ -259,6 +271,19 @@ BROKEN = {
     "no such key file": (
         "[ssh]\n", '[ssh]\nidentity = "/nowhere/key"\n',
         [f"{C}6: ssh: identity: there is no file /nowhere/key; make a key with ssh-keygen, or name another"],
+    ),
+    "a key at a stranger's home": (
+        "[ssh]\n", '[ssh]\nidentity = "~nobodyx/key"\n',
+        [(f"{C}6: ssh: identity: there is no file HERE/~nobodyx/key; make a key with ssh-keygen, or name"
+         " another")],
+    ),
+    "a key whose name is too long": (
+        "[ssh]\n", f'[ssh]\nidentity = "/{"k" * 300}"\n',
+        [f"{C}6: ssh: identity: there is no file /{'k' * 300}; make a key with ssh-keygen, or name another"],
+    ),
+    "a run directory at a stranger's home": (
+        "[cluster]\n", '[cluster]\nrun_dir = "~nobodyx/run"\n',
+        [f"{C}3: cluster.run_dir: there is no user nobodyx on this machine"],
     ),
     "no known hosts": (
         "gpus = 4\n", 'gpus = 4\nknown_hosts = "nowhere"\n',

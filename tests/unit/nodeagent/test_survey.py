@@ -3,7 +3,7 @@
 import getpass
 from pathlib import Path
 
-from nodeagent.survey import why_login_ends
+from nodeagent.survey import _nearest, why_login_ends
 
 
 def write(path: Path, text: str = "") -> None:
@@ -36,3 +36,9 @@ def test_a_user_that_logind_spares(tmp_path: Path) -> None:
         f"KillUserProcesses=yes\nKillExcludeUsers=root {getpass.getuser()}\n",
     )
     assert why_login_ends(tmp_path) == ""
+
+
+def test_the_nearest_directory_of_a_path_that_can_not_be_looked_at(tmp_path: Path) -> None:
+    assert _nearest(tmp_path / ("a" * 300) / "b") == tmp_path
+    assert _nearest(tmp_path / "none" / "b") == tmp_path
+    assert _nearest(Path("~nobodyx/a")) == Path()

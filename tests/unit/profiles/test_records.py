@@ -1,8 +1,10 @@
 """JSON that is refused: the line says where, and is one line whatever the text holds."""
 
+from pathlib import Path
+
 import pytest
 
-from profiles.records import RecordError, parse_json
+from profiles.records import RecordError, is_file, parse_json, user_path
 
 ENDLESS = "9" * 5000
 TEXT = """{"tasks": [
@@ -50,3 +52,14 @@ def test_a_text_of_one_line_needs_no_number_of_it(text: str, words: str) -> None
 def test_an_error_is_one_line_and_steers_no_terminal() -> None:
     error = RecordError("p\n.json: \x1b[31m\ud800 größer\\n")
     assert str(error) == "p\\n.json: \\x1b[31m\\ud800 größer\\n"
+
+
+def test_a_path_that_leads_nowhere_is_no_error(tmp_path: Path) -> None:
+    """Neither that of a user who is not there, nor one that the system refuses to look at."""
+    assert user_path("~/a") == Path.home() / "a"
+    assert user_path("~nobodyx/a") == Path("~nobodyx/a")
+    assert user_path("a") == Path("a")
+    (tmp_path / "file").touch()
+    assert is_file(tmp_path / "file")
+    for path in (tmp_path, tmp_path / "none", tmp_path / ("a" * 300), tmp_path / "file" / "a"):
+        assert not is_file(path)
