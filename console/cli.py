@@ -31,6 +31,7 @@ from controller.logs.log_options import (
     log_options,
     logging_to,
 )
+from profiles.records import is_there
 
 if TYPE_CHECKING:
     from console.client.server_child import ServerChild
@@ -298,7 +299,7 @@ def _run_config(argv: Sequence[str]) -> int:
         settings = {each.name: each._asdict() for each in found.origins}
         sys.stdout.write(f"{json.dumps({'file': str(found.path), **settings})}\n")
         return 0
-    sys.stdout.write(f"# {found.path}{'' if found.path.exists() else ' (not there)'}\n")
+    sys.stdout.write(f"# {found.path}{'' if is_there(found.path) else ' (not there)'}\n")
     for name, value, origin in found.origins:
         sys.stdout.write(
             f"{name} = {json.dumps(value)}{f'  # {origin}' if arguments.origin else ''}\n"

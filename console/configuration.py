@@ -22,6 +22,7 @@ from console.command_registry import COMMAND_BY_ID, Danger
 from console.viewmodel.panels.key_bar import key_name
 from controller.clusterfile.toml_document import TomlDocument, TomlError, read_toml
 from profiles.key_mistakes import KeyMistake, key_mistakes, which_is_known
+from profiles.records import is_there
 
 ENVIRONMENT: Final = {
     "theme": "UNICRON_CONSOLE_THEME", "ascii": "UNICRON_CONSOLE_ASCII",
@@ -129,7 +130,7 @@ def read_configuration(
 
 
 def _document_of(path: Path) -> TomlDocument | None:
-    if not path.exists():
+    if not is_there(path):
         return None
     try:
         return read_toml(path)

@@ -25,6 +25,7 @@ from controller.clusterfile.file_places import (
 from controller.clusterfile.section_reading import items_of, read_section
 from controller.clusterfile.toml_document import TomlError, read_toml
 from controller.printing import refuse
+from profiles.records import is_file
 
 VARIABLE: Final = "UNICRON_CLUSTER"
 DEFAULT_FILE: Final = "cluster.toml"
@@ -80,7 +81,7 @@ def choose_controller(
                 arguments.cluster = remote_place(named) or Path(named)
             except ValueError as error:
                 raise ChoiceError(f"{VARIABLE}: {error}") from error
-        elif Path(DEFAULT_FILE).is_file():
+        elif is_file(Path(DEFAULT_FILE)):
             arguments.cluster = Path(DEFAULT_FILE)
         else:
             raise ChoiceError(

@@ -21,7 +21,7 @@ from controller.init.node_sources import (
     from_ssh_config,
 )
 from controller.printing import refuse
-from profiles.records import on_one_line
+from profiles.records import is_there, on_one_line
 
 _PROGRAM: Final = "unicron init"
 _OUTPUT: Final = Path("-")
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the cluster file; return the exit code."""
     path: Path = arguments.file
     is_printed = path == _OUTPUT
-    if not is_printed and path.exists() and not arguments.force:
+    if not is_printed and is_there(path) and not arguments.force:
         return refuse(_PROGRAM, f"{path} is there already: name another file, or add --force")
     wishes = Wishes(
         path="cluster.toml" if is_printed else str(path),

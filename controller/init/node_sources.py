@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.clusterfile.hostlist import HostlistError, expand
-from profiles.records import user_path
+from profiles.records import is_there, user_path
 
 _LIMIT_S: Final = 60.0
 _FIELD: Final = re.compile(r"(?:^|\s)(NodeName|NodeAddr|Gres|State|CPUTot|Partitions)=(\S*)")
@@ -169,7 +169,7 @@ def from_ansible(inventory: Path, group: str) -> FoundNodes:
     Raises:
         SourceError: It can't be read, or has no such group.
     """
-    if not inventory.exists():
+    if not is_there(inventory):
         raise SourceError(f"--from-ansible {inventory}: there is no such file")
     words = ["ansible-inventory", "-i", str(inventory), "--list"]
     text = _output(words, "install ansible-core, which reads inventories, or use --hosts")

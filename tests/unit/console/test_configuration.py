@@ -60,6 +60,11 @@ def test_an_option_wins_over_the_environment_and_that_over_the_file(
     assert "ctrl+d" in found.keys["panel.page_down"]
 
 
+def test_a_configuration_home_that_can_not_be_looked_into_has_no_file() -> None:
+    found = read_configuration({}, {"XDG_CONFIG_HOME": f"/tmp/{'a' * 300}"})
+    assert found.settings == ConsoleSettings()
+
+
 def test_a_relative_configuration_home_is_ignored() -> None:
     assert configuration_path({"XDG_CONFIG_HOME": "here"}) == configuration_path({})
 
