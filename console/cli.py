@@ -31,7 +31,6 @@ from controller.logs.log_options import (
     log_options,
     logging_to,
 )
-from profiles.records import is_there
 
 if TYPE_CHECKING:
     from console.client.server_child import ServerChild
@@ -292,6 +291,8 @@ def _run_config(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     _add_appearance(parser)
     arguments = parser.parse_args(argv)
+    from profiles.records import is_there  # noqa: PLC0415 (imports pydantic)
+
     found = _configuration(arguments)
     if arguments.what == "keys":
         return _print_keys(found, is_json=arguments.json)
