@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from console.command_registry import COMMANDS, OperatorCommand
 from console.viewmodel.console_state import State
+from console.viewmodel.drawing.text import clean
 from console.viewmodel.panels.key_bar import key_name
 from console.widgets.appearance import Appearance
 
@@ -37,8 +38,9 @@ class CommandSearch(Provider):
         known = appearance.keys.get(command.id, command.key)
         keys = ", ".join(key_name(key) for key in known.split(","))
         text = f"key {keys}" if enabled is True else f"key {keys}; not now: {enabled}"
-        # Textual reads help texts as markup, and a reason may name a plan called "[/".
-        return text.replace("[", "(")
+        # A reason names a plan or node. Textual prints such words as they are, and reads markup in
+        # them: of a plan called "[/".
+        return clean(text).replace("[", "(")
 
 
 class SearchScreen(CommandPalette):

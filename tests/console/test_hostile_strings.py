@@ -4,6 +4,7 @@ from enum import Enum
 
 import pytest
 from pydantic import BaseModel, JsonValue
+from textual.command import CommandList
 
 from console.screens.detail_screen import DetailScreen
 from controller.api.views import ClusterView, LogLevel, LogLine
@@ -84,6 +85,19 @@ async def test_hostile_text_in_every_field_is_shown_and_does_nothing(name: str) 
             await bench.press("escape")
             await bench.settle()
         assert bench.source.sent == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_reasons_do_nothing_in_the_palette(name: str) -> None:
+    view = filled(cluster_views.waiting(), HOSTILE[name])
+    assert isinstance(view, ClusterView)
+    async with console(view, size=(200, 60)) as bench:
+        await bench.press("ctrl+p")
+        found = bench.app.screen.query_one(CommandList)
+        await bench.until(lambda: found.option_count > 20)
+        await bench.pilot.pause(0.05)
+        assert "not now" in bench.screen
+        assert is_printable(bench.screen)
 
 
 def told(text: str) -> str:
