@@ -231,7 +231,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     @override
     def action_command_palette(self) -> None:
-        """Do what our key does: Textual's own counts on every screen."""
+        """Run our command, which some screens refuse: Textual binds the key on every screen."""
         self.action_command("app.palette")
 
     def suspend_console(self) -> None:

@@ -1,4 +1,7 @@
-"""JSON read strictly: every mistake is one line that names file, place and mend."""
+"""What users write, read strictly: JSON and paths.
+
+Every mistake is one line that names file, place and mend.
+"""
 
 import json
 import os

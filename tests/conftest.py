@@ -19,12 +19,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from controller.python_settings import collect_seldom, start_no_numeric_threads
 from tests.fakes.left_processes import pytest_runtest_call
 
 __all__ = ["pytest_runtest_call"]
-
-start_no_numeric_threads()
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
@@ -61,11 +58,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name the group of each test; tests of a group run one after the other."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group_of(item) or _place_of(item).as_posix()))
-
-
-def pytest_collection_finish() -> None:
-    """Look for garbage seldom, and not in modules and tests."""
-    collect_seldom()
 
 
 def _group_of(item: pytest.Item) -> str | None:

@@ -197,8 +197,8 @@ class _Reader:
             ("nodes", "write a [[nodes]] table for each group of nodes"),
             ("task", "write a [[task]] table for each, or include a file"),
         ):
-            is_there = any(document.values.get(key) for document in documents)
-            if not is_there and len(documents) > num_included:
+            has_some = any(document.values.get(key) for document in documents)
+            if not has_some and len(documents) > num_included:
                 self._add(main, (), f"has no [[{key}]]: {mend}")
 
     def _add(self, document: TomlDocument, location: Location, text: str) -> None:
@@ -251,8 +251,8 @@ class _Reader:
         if section is None:
             return Path()
         path = run_directory(section, self._folder)
-        home = (section.run_dir or "").partition("/")[0]
-        if home.startswith("~") and path.is_relative_to(self._folder / home):
+        home = str(user_path(section.run_dir or "")).partition("/")[0]
+        if home.startswith("~"):
             text = f"cluster.run_dir: there is no user {home[1:]} on this machine"
             self._add(document, ("cluster", "run_dir"), text)
         longest = len(os.fsencode(path / SOCKET_NAME))
