@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from controller.api.views import (
     ClusterView,
@@ -164,7 +165,7 @@ def _workers(
     node: NodeState, state: ClusterState, seen: Mapping[ListedRank, RankStatus]
 ) -> list[WorkerView]:
     """Return the workers of a node, each with the process that it has."""
-    name, held = node.spec.node, dict[int, dict[str, object]]()
+    name, held = node.spec.node, dict[int, dict[str, Any]]()
     for task in state.tasks.values():
         for number in task.numbers_on.get(name, ()):
             rank = task.ranks[number]
@@ -191,9 +192,7 @@ def _workers(
                 held[worker.slot] = held.get(worker.slot, {}) | measured
     isolated = node.service.isolated_gpus
     return [
-        WorkerView.model_validate(
-            {"worker": slot, "isolated": isolated.get(slot, ""), **held.get(slot, {})}
-        )
+        WorkerView(**{"worker": slot, "isolated": isolated.get(slot, ""), **held.get(slot, {})})
         for slot in range(node.spec.num_workers)
     ]
 

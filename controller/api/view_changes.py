@@ -10,23 +10,27 @@ are compared one by one (``_KEYS``), tables of losses number by number, all othe
 left or moved: the places of those that are kept, and each new entry as a whole.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any, Final, TypeVar, get_args
+from operator import attrgetter
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from controller.api.views import ClusterView, NodeView, TaskView, View
+from controller.api.views import ClusterView, NodeView, TaskView, View, WorkerView
 
 Fields = dict[str, JsonValue]
-ViewT = TypeVar("ViewT", bound=View)
+Compared = View | WorkerView
+"""What is compared field by field."""
+ComparedT = TypeVar("ComparedT", bound=Compared)
 
-_KEYS: Final[Mapping[type[View], Mapping[str, str]]] = {
+_KEYS: Final[Mapping[type, Mapping[str, str]]] = {
     ClusterView: {"incidents": "id", "nodes": "node", "plans": "id", "tasks": "name"},
     NodeView: {"workers": "worker"},
 }
 """By view: its lists that are compared entry by entry, and the field that names an entry."""
-_NUMBERED: Final[Mapping[type[View], frozenset[str]]] = {TaskView: frozenset({"losses"})}
+_NUMBERED: Final[Mapping[type, frozenset[str]]] = {TaskView: frozenset({"losses"})}
 _AS_THEY_ARE: Final = (str, int, float, bool, type(None))
 """Types of values that are JSON already. Words of an enumeration are made to plain ones."""
 
@@ -41,17 +45,17 @@ class ChangesError(ValueError):
     """Changes do not fit the view that they are said to change. The text names the place."""
 
 
-def difference(old: View, new: View) -> Fields:
+def difference(old: Compared, new: Compared) -> Fields:
     """Return the fields of ``new`` that are not those of ``old``, as JSON values.
 
     What is the same object in both is not looked into.
     """
-    kind, found, whole = type(new), Fields(), set[str]()
-    keys, numbered, known = _KEYS.get(kind, {}), _NUMBERED.get(kind, ()), old.__dict__
-    # ``__dict__``, and no models in between: this is done ten times a second for every node that
-    # has said something.
-    for name, after in new.__dict__.items():
-        before = known[name]
+    kind: type = type(new)
+    found, whole = Fields(), set[str]()
+    keys, numbered, values_of = _KEYS.get(kind, {}), _NUMBERED.get(kind, ()), _values_of(kind)
+    # Values, and no models in between: this is done ten times a second for every node that has
+    # said something.
+    for name, before, after in zip(_types(kind), values_of(old), values_of(new), strict=True):
         if before is after:
             continue
         if name in keys:
@@ -67,7 +71,7 @@ def difference(old: View, new: View) -> Fields:
             else:
                 whole.add(name)
     if whole:
-        found.update(new.model_dump(mode="json", include=whole))
+        found.update(_adapter(kind).dump_python(new, mode="json", include=whole))
     return found
 
 
@@ -77,24 +81,25 @@ def is_mostly_new(old: ClusterView, new: ClusterView) -> bool:
     return len(new.nodes) - num_kept > max(_FEW_NODES, _MOSTLY * len(new.nodes))
 
 
-def _list_difference(before: Sequence[View], after: Sequence[View], key: str) -> Fields:
-    changed = Fields()
+def _list_difference(before: Sequence[Compared], after: Sequence[Compared], key: str) -> Fields:
+    changed, name_of = Fields(), attrgetter(key)
     if len(before) == len(after):  # nearly always the same entries in the same order
         for place, (entry, other) in enumerate(zip(before, after, strict=True)):
             if entry is other:
                 continue
-            if entry.__dict__[key] != other.__dict__[key]:
+            if name_of(entry) != name_of(other):
                 break
             if fields := difference(entry, other):
                 changed[str(place)] = fields
         else:
             return {"changed": changed} if changed else {}
-    places = {each.__dict__[key]: place for place, each in enumerate(before)}
+    places = {name_of(each): place for place, each in enumerate(before)}
     order, changed = list[JsonValue](), {}
     for entry in after:
-        known = places.get(entry.__dict__[key])
+        known = places.get(name_of(entry))
         if known is None:
-            order.append(entry.model_dump(mode="json"))
+            kind: type = type(entry)
+            order.append(_adapter(kind).dump_python(entry, mode="json"))
             continue
         order.append(known)
         if before[known] is not entry and (fields := difference(before[known], entry)):
@@ -114,25 +119,27 @@ def _table_difference(before: Mapping[int, float], after: Mapping[int, float]) -
     return found
 
 
-def applied(old: ViewT, fields: Mapping[str, JsonValue]) -> ViewT:
-    """Return the view that ``old`` has become by ``fields``, which ``difference`` made.
+def applied(old: ComparedT, changes: Mapping[str, JsonValue]) -> ComparedT:
+    """Return what ``old`` has become by ``changes``, which ``difference`` made.
 
     Unknown fields of a newer controller are ignored.
 
     Raises:
-        ChangesError: ``fields`` are not changes of ``old``.
+        ChangesError: ``changes`` are not those of ``old``.
     """
-    kind, update = type(old), dict[str, Any]()
-    for name, value in fields.items():
-        if name not in kind.model_fields:
+    kind: type = type(old)
+    update = dict[str, Any]()
+    for name, value in changes.items():
+        if name not in _types(kind):
             continue
         try:
             if name in _KEYS.get(kind, ()):
-                update[name] = _with_list_change(getattr(old, name), value, _entry_type(kind, name))
+                entry_type = get_args(_types(kind)[name])[0]
+                update[name] = _with_list_change(getattr(old, name), value, entry_type)
             elif name in _NUMBERED.get(kind, ()):
                 update[name] = _with_table_change(getattr(old, name), value)
             else:
-                update[name] = _adapter(kind, name).validate_python(value)
+                update[name] = _adapter(_types(kind)[name]).validate_python(value)
         except ChangesError as error:
             raise ChangesError(f"{name}.{error}") from error
         except ValidationError as error:
@@ -140,21 +147,19 @@ def applied(old: ViewT, fields: Mapping[str, JsonValue]) -> ViewT:
             raise ChangesError(f"{name}: {found[0]['msg']}") from error
         except (TypeError, ValueError) as error:
             raise ChangesError(f"{name}: {error}") from error
-    return old.model_copy(update=update)
+    return old.model_copy(update=update) if isinstance(old, View) else replace(old, **update)
 
 
-def _with_list_change(old: Sequence[View], value: JsonValue, kind: type[View]) -> list[View]:
+def _with_list_change(old: Sequence[Compared], value: JsonValue, kind: type) -> list[Compared]:
     change = _table(value)
-    changed = {
-        int(place): _table(fields) for place, fields in _table(change.get("changed")).items()
-    }
+    changed = {int(place): _table(each) for place, each in _table(change.get("changed")).items()}
     order: Iterable[JsonValue] = range(len(old))
     if "order" in change:
         order = _list(change["order"])
-    made = list[View]()
+    made = list[Compared]()
     for place in order:
         if not isinstance(place, int):
-            made.append(kind.model_validate(place))
+            made.append(_adapter(kind).validate_python(place))
         elif not 0 <= place < len(old):
             raise ChangesError(f"{place}: there are {len(old)} entries")
         elif place in changed:
@@ -184,12 +189,19 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 @cache
-def _adapter(kind: type[View], name: str) -> TypeAdapter[Any]:
-    annotation: Any = kind.model_fields[name].annotation
-    return TypeAdapter(annotation)
+def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 (also a type like ``list[str]``)
+    return TypeAdapter(kind)
 
 
 @cache
-def _entry_type(kind: type[View], name: str) -> type[View]:
-    found: type[View] = get_args(kind.model_fields[name].annotation)[0]
-    return found
+def _types(kind: type) -> Mapping[str, Any]:
+    """Return the type of each field, in their order."""
+    if issubclass(kind, View):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return get_type_hints(kind)
+
+
+@cache
+def _values_of(kind: type) -> Callable[[Compared], tuple[Any, ...]]:
+    """Return what reads the values of all fields; there are two at least."""
+    return attrgetter(*_types(kind))

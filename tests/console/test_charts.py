@@ -1,5 +1,7 @@
 """Charts: iteration times with their limits, predicted above actual, the WAF, and the fleet."""
 
+from dataclasses import replace
+
 import pytest
 
 from console.viewmodel.console_state import State
@@ -123,7 +125,7 @@ def fleet(num_nodes: int, num_workers: int = 8) -> ClusterView:
     """Return a view of a large fleet; the second node is lost, the third cordoned."""
     view = cluster_views.calm()
     node = view.nodes[0]
-    workers = [node.workers[0].model_copy(update={"worker": slot}) for slot in range(num_workers)]
+    workers = [replace(node.workers[0], worker=slot) for slot in range(num_workers)]
     changes: dict[int, dict[str, object]] = {
         1: {"condition": NodeCondition.LOST},
         2: {"upkeep": UpkeepView(state="cordoned", by="op", since=0.0)},

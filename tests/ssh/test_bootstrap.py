@@ -46,6 +46,7 @@ pytestmark = [
     pytest.mark.skipif(OpenSsh.find() is None, reason="no sshd installed"),
 ]
 N1 = NodeId("n1")
+IS_ROOT = os.geteuid() == 0
 SEED = 41
 """Of the instants at which a bootstrap is interrupted."""
 VERSION = build_bundle().version
@@ -242,7 +243,7 @@ async def test_a_version_that_does_not_start_gives_way_to_the_one_before(
     assert status_of(node.state_dir)["code_dir"] == older
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a process namespace")
+@pytest.mark.skipif(not IS_ROOT, reason="needs root, for a process namespace")
 async def test_an_agent_that_ends_with_its_login_is_found_out(tmp_path: Path) -> None:
     ending = tmp_path / "ending"  # as KillUserProcesses=yes of systemd-logind does it
     ending.write_text(
@@ -333,6 +334,7 @@ async def trains_an_iteration(address: NodeAddress) -> None:
     assert done.is_done, done
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="needs root, for a mount namespace")
 async def test_a_read_only_home_names_the_key_for_another_place(
     open_cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -353,6 +355,7 @@ async def test_a_read_only_home_names_the_key_for_another_place(
     await trains_an_iteration(elsewhere)
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="needs root, for a mount namespace")
 @pytest.mark.skipif(Path(sys.prefix).is_relative_to("/tmp"), reason="the interpreter is in /tmp")
 async def test_a_tmp_where_nothing_may_be_executed_does_no_harm(
     open_cluster: LocalCluster, tmp_path: Path

@@ -1,5 +1,6 @@
 """What a person is told of a cluster, from the views of the scripted cluster."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_node_is_told_of_when_somebody_has_to_look(
 
 def test_a_gpu_that_is_isolated_alone_is_named() -> None:
     slots = list(CALM.nodes[0].workers)
-    slots[1] = slots[1].model_copy(update={"isolated": "INC-9: illegal memory access, twice"})
+    slots[1] = replace(slots[1], isolated="INC-9: illegal memory access, twice")
     alert = next(each for each in present_alerts(with_node(workers=slots)) if not each.is_over)
     assert alert.title == "GPU n1:1 is isolated"
     assert alert.commands == ("unicron uncordon n1:1",)

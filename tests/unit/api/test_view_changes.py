@@ -1,12 +1,14 @@
 """A view and its changes make the next view, whatever changed; nonsense is one clear error."""
 
 import json
+import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 
 from controller.api.view_changes import ChangesError, applied, difference, is_mostly_new
-from controller.api.views import ClusterView, NodeView, TaskView
+from controller.api.views import ClusterView, NodeView, TaskView, WorkerView
 from controller.api.wire import Changes, FollowChanges, Snapshot
 from tests.fakes import cluster_views
 
@@ -54,6 +56,35 @@ def test_nodes_come_leave_and_move(data: st.DataObject) -> None:
 
 
 @given(st.data())
+def test_workers_come_leave_and_change(data: st.DataObject) -> None:
+    calm = cluster_views.calm()
+
+    def with_workers() -> ClusterView:
+        slots = data.draw(st.lists(st.integers(0, 3), unique=True))
+        iterations = st.none() | st.integers(0, 2**40)
+        workers = [WorkerView(worker=each, iteration=data.draw(iterations)) for each in slots]
+        node = calm.nodes[0].model_copy(update={"workers": workers})
+        return calm.model_copy(update={"nodes": [node, *calm.nodes[1:]]})
+
+    before, after = with_workers(), with_workers()
+    assert over_the_wire(before, after) == after
+
+
+def test_a_fleet_of_workers_takes_little_memory() -> None:
+    node = cluster_views.calm().nodes[0]
+    workers = [replace(node.workers[0], worker=slot, pid=5000 + slot) for slot in range(1000)]
+    line = node.model_copy(update={"workers": workers}).model_dump_json()
+    tracemalloc.start()
+    try:
+        read = NodeView.model_validate_json(line)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert read.workers == workers
+    assert taken < 300 * len(workers)  # a model takes 1,180 each
+
+
+@given(st.data())
 def test_losses_come_leave_and_are_no_numbers(data: st.DataObject) -> None:
     values = st.floats(width=32)
     tables = st.dictionaries(st.integers(1, 200), values, max_size=20)
@@ -72,7 +103,7 @@ def test_losses_come_leave_and_are_no_numbers(data: st.DataObject) -> None:
 def test_a_heartbeat_of_one_node_is_a_short_line() -> None:
     before = cluster_views.calm()
     node = before.nodes[1]
-    worker = node.workers[0].model_copy(update={"iteration": 119})
+    worker = replace(node.workers[0], iteration=119)
     after = before.model_copy(
         update={
             "now": 100.5,
@@ -119,6 +150,14 @@ def test_an_iteration_sends_one_loss_of_many() -> None:
         ({"nodes": {"changed": {"0": {"condition": "odd"}}}}, "nodes.condition: Input should be "),
         ({"nodes": [1]}, "nodes: list is no table"),
         (
+            {"nodes": {"changed": {"0": {"workers": {"changed": {"0": {"pid": "x"}}}}}}},
+            "nodes.workers.pid: Input should be a valid integer",
+        ),
+        (
+            {"nodes": {"changed": {"0": {"workers": {"order": [{"pid": 1}]}}}}},
+            "nodes.workers: Field required",
+        ),
+        (
             {"tasks": {"changed": {"0": {"losses": {"gone": "x"}}}}},
             "tasks.losses: str is no list",
         ),
@@ -133,6 +172,11 @@ def test_changes_that_do_not_fit_name_the_place(fields: dict[str, object], reaso
 def test_fields_of_a_newer_controller_are_ignored() -> None:
     calm = cluster_views.calm()
     assert applied(calm, {"moon": 1, "nodes": {"changed": {"0": {"phase": "full"}}}}) == calm
+    of_worker = {"nodes": {"changed": {"0": {"workers": {"changed": {"0": {"phase": "full"}}}}}}}
+    assert applied(calm, of_worker) == calm  # type: ignore[arg-type]
+    snapshot = json.loads(Snapshot(view=calm).model_dump_json())
+    snapshot["view"]["nodes"][0]["workers"][0]["phase"] = "full"
+    assert Snapshot.model_validate_json(json.dumps(snapshot)).view == calm
 
 
 def test_a_client_asks_with_one_word() -> None:
