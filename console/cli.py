@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import gc
 import getpass
-import importlib.metadata
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
+from controller.entry_point import quick_imports
 from controller.logs.log_options import (
     LogOptionError,
     LogOptions,
@@ -31,6 +31,7 @@ from controller.logs.log_options import (
     log_options,
     logging_to,
 )
+from controller.version_option import VersionOption
 
 if TYPE_CHECKING:
     from console.client.server_child import ServerChild
@@ -161,7 +162,8 @@ def connect_problem(path: Path) -> str:
 
     Later failures are retried; this first one is most likely a mistyped path.
     """
-    from console.client.controller_link import connect_failure  # noqa: PLC0415 (pydantic is slow to import)
+    with quick_imports():
+        from console.client.controller_link import connect_failure  # noqa: PLC0415 (pydantic is slow to import)
 
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(2.0)
@@ -220,7 +222,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--in-browser", action="store_true", help=argparse.SUPPRESS)
     _add_appearance(parser)
     add_logging_arguments(parser, owns_terminal=False)
-    parser.add_argument("--version", action="version", version=f"unicron-console {_version()}")
+    parser.add_argument("--version", action=VersionOption, help="print the version")
     arguments, extra = parser.parse_known_args(argv)
     if extra[:1] == ["--"]:
         extra = extra[1:]
@@ -261,10 +263,11 @@ def _add_appearance(parser: argparse.ArgumentParser) -> None:
 
 
 def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
-    from console.configuration import (  # noqa: PLC0415 (pydantic is slow to import)
-        ConsoleSettingError,
-        read_configuration,
-    )
+    with quick_imports():
+        from console.configuration import (  # noqa: PLC0415 (pydantic is slow to import)
+            ConsoleSettingError,
+            read_configuration,
+        )
 
     names = ("theme", "ascii", "keymap", "attention", "mouse")
     given = {name: getattr(arguments, name) for name in names}
@@ -322,13 +325,6 @@ def _print_keys(configuration: "ConsoleConfiguration", *, is_json: bool) -> int:
     for name, text in keys.items():
         sys.stdout.write(f"{name:<20} {text:<18} {COMMAND_BY_ID[name].title}\n")
     return 0
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("unicron")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _streams() -> dict[str, bool]:
@@ -503,12 +499,13 @@ def _run_app(
     owns: Literal["demo", "playback"] | None,
     clean_up: Callable[[], object] = lambda: None,
 ) -> int:
-    from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
-    from console.client.source import ViewOnlySource  # noqa: PLC0415
-    from console.operator_actions import OperatorSession  # noqa: PLC0415
-    from console.themes.colours import Palette  # noqa: PLC0415
-    from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
-    from console.widgets.appearance import Appearance  # noqa: PLC0415
+    with quick_imports():
+        from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
+        from console.client.source import ViewOnlySource  # noqa: PLC0415
+        from console.operator_actions import OperatorSession  # noqa: PLC0415
+        from console.themes.colours import Palette  # noqa: PLC0415
+        from console.viewmodel.drawing.glyphs import ASCII, UNICODE  # noqa: PLC0415
+        from console.widgets.appearance import Appearance  # noqa: PLC0415
 
     is_demo = owns == "demo"
     session = OperatorSession(

@@ -1,35 +1,19 @@
 """The command line of the controller: ``unicron COMMAND``."""
 
-import argparse
 import sys
 from collections.abc import Sequence
-
-from typing_extensions import override
 
 from controller.arguments import HelpText, Parser
 from controller.command_table import COMMANDS
 from controller.completion import completed_words, offer_completions
 from controller.printing import drop_output, is_of_output, refuse
 from controller.python_settings import collect_seldom, start_no_numeric_threads
+from controller.version_option import VersionOption
 
 _DESCRIPTION = """\
 Unicron keeps Megatron training alive. It detects and classifies faults, chooses the cheapest recovery,
 and divides the remaining workers over all tasks for the highest weighted FLOP/s.
 """
-
-
-class _Version(argparse.Action):
-    """Prints the version. Only then is it read: that takes a tenth of a command's start."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002 (argparse's name)
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-    @override
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        sys.stdout.write(f"unicron {version('unicron')}\n")
-        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=HelpText,
         epilog="Start here: unicron-console --demo, or unicron run --help for your own cluster",
     )
-    parser.add_argument("--version", action=_Version, help="print the version")
+    parser.add_argument("--version", action=VersionOption, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     words = completed_words() or (sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in words if not word.startswith("-")), None)

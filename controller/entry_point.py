@@ -1,18 +1,20 @@
 """Where the commands ``unicron`` and ``unicron-console`` begin, and what Ctrl-C does until then.
 
 The imports of a command take up to half a second. Ctrl-C during that time, or before the command
-has its own handling, ends the process without a traceback. Nobody looks for garbage meanwhile:
-almost nothing is to be freed, and it would take a tenth of the time.
+has its own handling, ends the process without a traceback.
 """
 # ruff: noqa: PLC0415
 
 import gc
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 """Exit code after Ctrl-C. A shell reports the same for a process that the signal ends."""
+_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def main() -> int:
@@ -44,12 +46,31 @@ def run_quietly(load: Callable[[], Callable[[], int]]) -> int:
         return EXIT_INTERRUPTED
 
 
-def _loaded(load: Callable[[], Callable[[], int]]) -> Callable[[], int]:
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Leave out what only costs time while modules are imported.
+
+    Nobody looks for garbage: almost nothing is to be freed. And pydantic, when it makes its first
+    model, does not look for plugins in all packages that are installed. Later models, and other
+    processes, have them as before.
+    """
+    wish = os.environ.get(_PLUGINS)
+    was_on = gc.isenabled()
     gc.disable()
+    os.environ.setdefault(_PLUGINS, "1")
     try:
-        return load()
+        yield
     finally:
-        gc.enable()
+        if wish is None:
+            os.environ.pop(_PLUGINS, None)
+        gc.freeze()  # or the first new object would have them all looked at
+        if was_on:
+            gc.enable()
+
+
+def _loaded(load: Callable[[], Callable[[], int]]) -> Callable[[], int]:
+    with quick_imports():
+        return load()
 
 
 def _unicron() -> Callable[[], int]:

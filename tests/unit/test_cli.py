@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from pydantic_core import SchemaError
 
+from console.cli import main as run_console
 from controller.cli import main
 from controller.entry_point import run_quietly
 from tests.fakes.directories import short_directory
@@ -75,6 +77,43 @@ def test_nobody_looks_for_garbage_while_a_command_is_loaded() -> None:
     assert seen == [False]
 
 
+WITH_A_PLUGIN = """
+import gc, os
+from controller.entry_point import quick_imports
+with quick_imports():
+    import controller.api.views
+    print("made", gc.isenabled())
+print(os.environ.get("PYDANTIC_DISABLE_PLUGINS"), gc.isenabled(), gc.get_freeze_count() > 0)
+from pydantic import create_model
+create_model("Later")
+"""
+
+
+PLUGIN = """
+print("looked for")
+class plugin:
+    new_schema_validator = lambda *words, **options: (None, None, None)
+"""
+
+
+@pytest.mark.parametrize("wish", [{}, {"PYDANTIC_DISABLE_PLUGINS": ""}])
+def test_plugins_of_pydantic_are_not_looked_for_in_imports_but_for_what_comes_later(
+    wish: dict[str, str], tmp_path: Path
+) -> None:
+    info = tmp_path / "telling-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: telling\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pydantic]\ntelling = telling:plugin\n")
+    (tmp_path / "telling.py").write_text(PLUGIN)
+    found = os.environ | {"PYTHONPATH": str(tmp_path)} | wish
+    words = [sys.executable, "-W", "ignore", "-c", WITH_A_PLUGIN]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=found)
+    looked, kept = ["looked for"], wish.get("PYDANTIC_DISABLE_PLUGINS")
+    expected = ["made False", f"{kept} True True"]
+    lines = done.stdout.splitlines()
+    assert lines == (expected + looked if kept is None else looked + expected), done.stderr
+
+
 SEEN_AT_THE_END = """
 import atexit, gc, runpy, sys
 atexit.register(lambda: print(gc.get_threshold()[0] > 10_000, gc.get_freeze_count() > 0))
@@ -113,6 +152,10 @@ def test_the_version_is_read_when_it_is_asked_for(capsys: pytest.CaptureFixture[
         main(["--version"])
     assert caught.value.code == 0
     assert capsys.readouterr().out == f"unicron {version('unicron')}\n"
+    with pytest.raises(SystemExit) as caught:
+        run_console(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"unicron-console {version('unicron')}\n"
 
 
 def test_a_demo_that_can_not_write_is_no_error_of_standard_output(
