@@ -499,6 +499,9 @@ def _run_app(
     owns: Literal["demo", "playback"] | None,
     clean_up: Callable[[], object] = lambda: None,
 ) -> int:
+    # Textual reads it when it is imported. A key that comes right after a frame waits for up to two
+    # of these periods; no more is drawn than ticks and keys ask for.
+    os.environ.setdefault("TEXTUAL_FPS", "120")
     with quick_imports():
         from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
         from console.client.source import ViewOnlySource  # noqa: PLC0415

@@ -39,3 +39,23 @@ def test_commands_do_not_import_textual() -> None:
     assert (
         imported("import sys, console.command_registry; print('textual' in sys.modules)") == "False"
     )
+
+
+FRAMES = """
+import asyncio
+from console.cli import main
+asyncio.run = lambda app: app.close()
+main(["--connect", "nowhere", "--in-browser"])
+import textual.constants
+print(textual.constants.MAX_FPS)
+"""
+
+
+@pytest.mark.parametrize(("wish", "found"), [(None, "120"), ("30", "30")])
+def test_a_frame_follows_soon_after_another(
+    monkeypatch: pytest.MonkeyPatch, wish: str | None, found: str
+) -> None:
+    monkeypatch.delenv("TEXTUAL_FPS", raising=False)
+    if wish is not None:
+        monkeypatch.setenv("TEXTUAL_FPS", wish)
+    assert imported(FRAMES) == found
