@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
-from controller.entry_point import quick_imports
 from controller.logs.log_options import (
     LogOptionError,
     LogOptions,
@@ -31,6 +30,7 @@ from controller.logs.log_options import (
     log_options,
     logging_to,
 )
+from controller.python_settings import quick_imports
 from controller.version_option import VersionOption
 
 if TYPE_CHECKING:

@@ -5,16 +5,14 @@ has its own handling, ends the process without a traceback.
 """
 # ruff: noqa: PLC0415
 
-import gc
-import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
+
+from controller.python_settings import collect_seldom, quick_imports
 
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 """Exit code after Ctrl-C. A shell reports the same for a process that the signal ends."""
-_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def main() -> int:
@@ -46,28 +44,6 @@ def run_quietly(load: Callable[[], Callable[[], int]]) -> int:
         return EXIT_INTERRUPTED
 
 
-@contextmanager
-def quick_imports() -> Iterator[None]:
-    """Leave out what only costs time while modules are imported.
-
-    Nobody looks for garbage: almost nothing is to be freed. And pydantic, when it makes its first
-    model, does not look for plugins in all packages that are installed. Later models, and other
-    processes, have them as before.
-    """
-    wish = os.environ.get(_PLUGINS)
-    was_on = gc.isenabled()
-    gc.disable()
-    os.environ.setdefault(_PLUGINS, "1")
-    try:
-        yield
-    finally:
-        if wish is None:
-            os.environ.pop(_PLUGINS, None)
-        gc.freeze()  # or the first new object would have them all looked at
-        if was_on:
-            gc.enable()
-
-
 def _loaded(load: Callable[[], Callable[[], int]]) -> Callable[[], int]:
     with quick_imports():
         return load()
@@ -75,7 +51,6 @@ def _loaded(load: Callable[[], Callable[[], int]]) -> Callable[[], int]:
 
 def _unicron() -> Callable[[], int]:
     from controller.cli import main as run
-    from controller.python_settings import collect_seldom
 
     collect_seldom()
     return run

@@ -10,10 +10,35 @@ busy for a while before it sleeps. Nothing here uses linear algebra.
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _NUM_NEW: Final = 50_000
 """New objects after which the youngest are looked at; some MB."""
+_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Leave out what only costs time while modules are imported.
+
+    Nobody looks for garbage: almost nothing is to be freed. And pydantic, when it makes its first
+    model, does not look for plugins in all packages that are installed. Later models, and other
+    processes, have them as before.
+    """
+    wish = os.environ.get(_PLUGINS)
+    was_on = gc.isenabled()
+    gc.disable()
+    os.environ.setdefault(_PLUGINS, "1")
+    try:
+        yield
+    finally:
+        if wish is None:
+            os.environ.pop(_PLUGINS, None)
+        gc.freeze()  # or the first new object would have them all looked at
+        if was_on:
+            gc.enable()
 
 
 def collect_seldom() -> None:

@@ -79,7 +79,7 @@ def test_nobody_looks_for_garbage_while_a_command_is_loaded() -> None:
 
 WITH_A_PLUGIN = """
 import gc, os
-from controller.entry_point import quick_imports
+from controller.python_settings import quick_imports
 with quick_imports():
     import controller.api.views
     print("made", gc.isenabled())
