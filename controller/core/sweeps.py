@@ -43,7 +43,7 @@ from controller.core.state.turn import Turn
 
 _PLAN: Final = frozenset[type[Instruction]]({Announce, DropRendezvous, SetTimer, StopRanks})
 _PARK: Final = frozenset[type[Instruction]](
-    {Announce, HaltRanks, PrepareSpares, SetTimer, StopRanks}
+    {Announce, DropRendezvous, HaltRanks, PrepareSpares, SetTimer, StopRanks}
 )
 _CONTINUE: Final = frozenset[type[Instruction]](
     {Announce, DropRendezvous, HaltRanks, SetTimer, StartRanks, StopRanks}

@@ -5,6 +5,7 @@
 ``bridging``      where a session over a command begins.
 ``codec``         messages to bytes and back, one JSON object per line.
 ``ids``           identifiers of nodes, tasks and generations.
+``durations``     durations, without what can be none.
 ``observations``  facts that an agent reports.
 ``findings``      what the probes of a node report.
 ``orders``        halt, stop and inspect: orders about one generation.

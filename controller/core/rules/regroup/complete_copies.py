@@ -4,7 +4,7 @@ Copies lie in the memory of nodes, so a rank at any place of the model can hand 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -54,6 +54,8 @@ def newest_complete_copies(copies: HoldersByLevel, layout: Layout) -> CompleteCo
     for (iteration, num_shards), holder_of in sorted(copies.items(), reverse=True):
         # Copies with another number of shards divide the state in another way. They can't be
         # combined.
+        if not may_be_complete(layout, num_shards, len(holder_of)):
+            continue
         needed = all_shards(layout, num_shards)
         if needed <= set(holder_of):
             return CompleteCopies(
@@ -90,6 +92,8 @@ def iterations_to_keep(
     # The ranks whose loss would leave no complete copies among the iterations looked at so far.
     exposed = set(positions)
     for (iteration, num_shards), holders_of in sorted(holders.items(), reverse=True):
+        if not may_be_complete(layout, num_shards, len(holders_of)):
+            continue
         of_each = [holders_of[shard] for shard in all_shards(layout, num_shards)]
         if not all(of_each):
             continue
@@ -104,14 +108,22 @@ def iterations_to_keep(
     return tuple(dict.fromkeys(kept or complete[:1]))
 
 
+def may_be_complete(layout: Layout, num_shards: int, num_found: int) -> bool:
+    """Return whether ``num_found`` shards can be all of a state; a rank may claim any number."""
+    return num_shards >= 1 and layout.tp * layout.pp * num_shards <= num_found
+
+
 def all_shards(layout: Layout, num_shards: int) -> set[Shard]:
     """Return the shards of a state with ``num_shards`` shards at each (tp, pp)."""
-    return {
-        (tp, pp, number)
-        for tp in range(layout.tp)
-        for pp in range(layout.pp)
-        for number in range(num_shards)
-    }
+    return set(each_shard(layout, num_shards))
+
+
+def each_shard(layout: Layout, num_shards: int) -> Iterator[Shard]:
+    """Yield the same in ascending order."""
+    for tp in range(layout.tp):
+        for pp in range(layout.pp):
+            for number in range(num_shards):
+                yield tp, pp, number
 
 
 def _shard_of(copy: HeldCopy) -> Shard:

@@ -32,7 +32,9 @@ from controller.core.rules.regroup.complete_copies import (
     HoldersByLevel,
     all_shards,
     copies_by_level,
+    each_shard,
     iterations_to_keep,
+    may_be_complete,
     newest_complete_copies,
 )
 from controller.core.rules.regroup.parked import Parked, Shard, Survivor, new_ranks, survivors_of
@@ -125,8 +127,10 @@ def _from_survivors(
             for survivor in _holders(survivors, level, votes.get(level))
             if survivor.num_shards == num_shards
         ]
-        missing = all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
         holder_of = copies.get((level, num_shards), {})
+        if not may_be_complete(layout, num_shards, len(holders) + len(holder_of)):
+            continue
+        missing = all_shards(layout, num_shards) - {survivor.shard for survivor in holders}
         if holders and missing <= set(holder_of):
             sources = _Sources(parked, holders, {shard: holder_of[shard] for shard in missing})
             # Some survivors have not stepped to this iteration, but it was voted. So the whole
@@ -322,8 +326,8 @@ def _why_no_peer(survivors: Sequence[Survivor], layout: Layout) -> str:
         return "no rank continues"
     num_shards = next(iter(_divisions(survivors)), 1)
     covered = {each.shard for each in survivors if each.position.has_state}
-    missing = sorted(all_shards(layout, num_shards) - covered)
-    if not missing:
+    missing = (shard for shard in each_shard(layout, num_shards) if shard not in covered)
+    if (first := next(missing, None)) is None:
         return "the survivors hold no common iteration"
-    tp, pp, _ = missing[0]
+    tp, pp, _ = first
     return f"no survivor has the state of tp rank {tp}, stage {pp}"

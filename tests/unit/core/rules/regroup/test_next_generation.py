@@ -352,3 +352,15 @@ def test_a_rank_that_has_stepped_goes_back_where_a_shard_of_its_iteration_is_los
     assert decision.resume.state_from == (2,)
     sources = [(one.dp_rank, one.holder, one.is_copy) for one in decision.resume.shards]
     assert sources == [(0, 0, True), (1, 0, True), (2, 2, False)]
+
+
+@pytest.mark.parametrize("num_shards", [2**63, 0, -1])
+def test_a_number_of_shards_that_can_not_be_makes_no_state_complete(num_shards: int) -> None:
+    claimed = HeldCopy(tp_rank=0, pp_rank=0, dp_rank=0, num_shards=num_shards, iteration=9)
+    lost = {0: at(0, has_state=False, copies=(claimed,))}
+    assert decided(lost, is_sharded=True).resume.source == "disk"
+    holding = {rank: at(shard=(rank, num_shards), copies=(claimed,)) for rank in range(3)}
+    decision = decided(holding, is_sharded=True)
+    assert (decision.resume.source, decision.resume.shards) == ("disk", ())
+    whole = {rank: at(copies=(claimed,)) for rank in range(3)}
+    assert decided(whole, is_sharded=True).resume.kept_copies == ()
