@@ -15,7 +15,11 @@ class VersionOption(argparse.Action):
 
     @override
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-        sys.stdout.write(f"{parser.prog} {version('unicron')}\n")
+        try:
+            found = version("unicron")
+        except PackageNotFoundError:
+            found = "(not installed)"
+        sys.stdout.write(f"{parser.prog} {found}\n")
         parser.exit()

@@ -13,5 +13,5 @@ def _duration_s(given: float) -> float:
     return given if 0.0 <= given < _MOST_S else 0.0
 
 
-Duration = Annotated[float, AfterValidator(_duration_s)]
+Elapsed = Annotated[float, AfterValidator(_duration_s)]
 """Seconds. What is no number, negative or endless is read as 0; the message counts all the same."""

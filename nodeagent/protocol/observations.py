@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nodeagent.protocol.durations import Duration
+from nodeagent.protocol.durations import Elapsed
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import Position, StateSource
@@ -33,7 +33,7 @@ class RankStarted(Observation):
     pid: int
     warm: bool
     """Forked from the template; false for a cold start."""
-    start_s: Duration
+    start_s: Elapsed
     """Seconds from the launch to the first word of the rank."""
 
 
@@ -106,8 +106,8 @@ class RankJoined(Observation):
     kind: Literal["rank_joined"] = "rank_joined"
     iteration: int
     source: StateSource
-    form_s: Duration
-    state_s: Duration
+    form_s: Elapsed
+    state_s: Elapsed
     unsupported: tuple[str, ...] = ()
 
 
@@ -139,7 +139,7 @@ class IterationCommitted(Observation):
     kind: Literal["iteration_committed"] = "iteration_committed"
     iteration: int
     loss: float | None
-    duration_s: Duration
+    duration_s: Elapsed
     num_tokens: int
     grad_norm: float | None
     num_recomputed: int = 0
@@ -181,7 +181,7 @@ class CheckpointSaved(Observation):
 
     kind: Literal["checkpoint_saved"] = "checkpoint_saved"
     iteration: int
-    duration_s: Duration
+    duration_s: Elapsed
     num_bytes: int
 
 

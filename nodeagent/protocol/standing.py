@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from nodeagent.protocol.durations import Duration
+from nodeagent.protocol.durations import Elapsed
 from nodeagent.protocol.regroup import Phase
 
 Where = Literal[
@@ -74,8 +74,8 @@ class Standing(BaseModel):
     iteration: int | None = None
     phase: Phase | None = None
     num_micro_batches: int = 0
-    idle_s: Duration | None = None
-    waited_s: Duration = 0.0
+    idle_s: Elapsed | None = None
+    waited_s: Elapsed = 0.0
     stack: str = ""
     source: Literal["rank", "faulthandler", "py-spy", "kernel"]
     collectives: tuple[Collective, ...] = ()

@@ -158,6 +158,15 @@ def test_the_version_is_read_when_it_is_asked_for(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"unicron-console {version('unicron')}\n"
 
 
+def test_a_version_that_nobody_knows_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == "unicron (not installed)\n"
+
+
 def test_a_demo_that_can_not_write_is_no_error_of_standard_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
