@@ -22,7 +22,7 @@ from megatron.core.optimizer import MegatronOptimizer  # noqa: TID253
 from nodeagent.process_tools.node_clock import SystemNodeClock
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.local import RankHello
-from nodeagent.protocol.observations import AnyObservation, IterationCommitted
+from nodeagent.protocol.observations import IterationCommitted, OwnObservation
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch, TrainingSpec
 from nodeagent.public import Context, Loop
@@ -75,7 +75,7 @@ class _BlockControl:
     def take_fault(self) -> RankFault | None:
         return self._link.take_fault()
 
-    def report(self, observation: AnyObservation) -> None:
+    def report(self, observation: OwnObservation) -> None:
         self._link.report(observation)
 
     def pulse(
@@ -84,7 +84,7 @@ class _BlockControl:
         duration_s: float,
         busy_s: float,
         *,
-        report: AnyObservation | None = None,
+        report: OwnObservation | None = None,
     ) -> None:
         self.stamps.append(time.perf_counter())
         if isinstance(report, IterationCommitted) and report.loss is not None:

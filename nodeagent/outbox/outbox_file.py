@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from nodeagent.outbox.contents import Outbox
 from nodeagent.outbox.outbox_records import Mark, MarkScope, OutboxRecord
-from nodeagent.protocol.codec import Codec, ProtocolError, encode
+from nodeagent.protocol.codec import MAX_LINE_BYTES, Codec, ProtocolError, encode
 from nodeagent.protocol.observations import AnyObservation
 from nodeagent.protocol.orders import HaltOrder
 
@@ -34,8 +34,9 @@ _CODEC: Final[Codec[OutboxRecord]] = Codec(TypeAdapter(OutboxRecord))
 class OutboxFile:
     """An ``Outbox`` whose every change is on disk first. One owner per file: see the agent's lock.
 
-    All changing methods raise ``OSError`` when the record can't be written; nothing has changed
-    then, neither in memory nor on disk.
+    All changing methods raise ``OSError`` when the record can't be written, and ``ProtocolError``
+    when it is longer than a line to the controller may be: nothing after it would ever arrive.
+    Nothing has changed then, neither in memory nor on disk.
     """
 
     def __init__(
@@ -102,6 +103,10 @@ class OutboxFile:
 
     def _write(self, record: OutboxRecord) -> None:
         line = encode(record)
+        if len(line) > MAX_LINE_BYTES:
+            raise ProtocolError(
+                f"a record of {len(line)} bytes; at most {MAX_LINE_BYTES} can be sent"
+            )
         try:
             num_written = os.write(self._file, line)
         except OSError:

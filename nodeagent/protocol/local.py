@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.protocol.ids import Generation, TaskId
-from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.observations import OwnObservation
 from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -43,7 +43,7 @@ class RankReport(_Local):
     seq: int
     wall_s: float
     """The node's wall clock, seconds since the epoch."""
-    observation: AnyObservation
+    observation: Annotated[OwnObservation, Field(discriminator="kind")]
 
 
 class RankPulse(_Local):

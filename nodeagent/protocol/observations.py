@@ -201,18 +201,17 @@ class RankInspected(Observation):
     standing: Standing
 
 
-RankObservation = (
-    RankStarted
-    | RankExited
-    | RankRaised
+OwnObservation = (
+    RankRaised
     | RankHalted
     | RankJoined
-    | LaunchFailed
     | IterationCommitted
-    | ProgressUnread
     | CheckpointMissed
     | CheckpointSaved
     | RankDone
-    | RankInspected
+)
+"""What a rank says of itself. Everything else is observed by its agent."""
+RankObservation = (
+    OwnObservation | RankStarted | RankExited | LaunchFailed | ProgressUnread | RankInspected
 )
 AnyObservation = Annotated[RankObservation | NodeFinding, Field(discriminator="kind")]

@@ -290,6 +290,9 @@ class RankConnections:
         name = _key_of(hello).process(hello.pid)
         if rank is not None and rank.pid == hello.pid:
             name = rank.name
+        own_task = hello.task if rank is None else rank.key.task
+        if report.observation.task != own_task:
+            raise ProtocolError(f"a rank of {own_task} reports about {report.observation.task!r}")
         mark = Mark(scope=MarkScope.INTAKE, name=name, value=report.seq)
         if rank is not None and rank.is_foreign:
             self._outbox.advance(mark.scope, mark.name, mark.value)

@@ -38,9 +38,9 @@ from nodeagent.protocol.local import (
     ToRank,
 )
 from nodeagent.protocol.observations import (
-    AnyObservation,
     CheckpointSaved,
     IterationCommitted,
+    OwnObservation,
     RankDone,
     RankHalted,
     RankJoined,
@@ -294,7 +294,7 @@ class FakeRank:
             CheckpointSaved(**self._identity(), iteration=0, duration_s=0.0, num_bytes=size)
         )
 
-    def _report(self, observation: AnyObservation) -> None:
+    def _report(self, observation: OwnObservation) -> None:
         self._seq += 1
         report = RankReport(seq=self._seq, wall_s=float(self._seq), observation=observation)
         self._unstored.append(report)

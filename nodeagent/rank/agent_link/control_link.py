@@ -37,7 +37,7 @@ from nodeagent.protocol.local import (
     StopAtBoundary,
     ToRank,
 )
-from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.observations import OwnObservation
 from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
@@ -157,12 +157,12 @@ class ControlLink(Control):
         return fault
 
     @override
-    def report(self, observation: AnyObservation) -> None:
+    def report(self, observation: OwnObservation) -> None:
         with self._changed:
             self._queue(observation)
         self._wake()
 
-    def _queue(self, observation: AnyObservation) -> None:
+    def _queue(self, observation: OwnObservation) -> None:
         self._last_seq += 1
         self._unstored.append(
             RankReport(seq=self._last_seq, wall_s=self._wall_s(), observation=observation)
@@ -175,7 +175,7 @@ class ControlLink(Control):
         duration_s: float,
         busy_s: float = 0.0,
         *,
-        report: AnyObservation | None = None,
+        report: OwnObservation | None = None,
     ) -> None:
         """Queue a pulse, which replaces an unsent one, and ``report`` if there is one."""
         with self._changed:

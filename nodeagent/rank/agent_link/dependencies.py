@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from nodeagent.protocol.observations import AnyObservation
+from nodeagent.protocol.observations import OwnObservation
 from nodeagent.protocol.rank_faults import RankFault
 
 
@@ -27,7 +27,7 @@ class Control(Protocol):
     def take_fault(self) -> RankFault | None:
         """Return the newest fault that a drill asked for, once."""
 
-    def report(self, observation: AnyObservation) -> None:
+    def report(self, observation: OwnObservation) -> None:
         """Queue a report. It is kept until the agent has stored it."""
 
     def pulse(
@@ -36,7 +36,7 @@ class Control(Protocol):
         duration_s: float,
         busy_s: float,
         *,
-        report: AnyObservation | None = None,
+        report: OwnObservation | None = None,
     ) -> None:
         """Queue the news that ``iteration`` is done, with the time that its own computing took.
 

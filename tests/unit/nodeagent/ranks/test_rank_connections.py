@@ -4,10 +4,11 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pydantic import BaseModel
@@ -132,6 +133,18 @@ class Connection:
             received += await asyncio.get_running_loop().sock_recv(self._end, 65536)
         return [json.loads(line)["kind"] for line in received.splitlines()][:-1]
 
+    async def is_closed_after(self, observation: Mapping[str, object]) -> bool:
+        """Send a report of ``observation``; return whether the agent hangs up without an answer."""
+        self._process.num_reports += 1
+        report = {"kind": "rank_report", "seq": self._process.num_reports, "wall_s": 0.0}
+        line = json.dumps({**report, "observation": observation}).encode() + b"\n"
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(self._end, line)
+        try:
+            return await loop.sock_recv(self._end, 65536) == b""
+        except ConnectionResetError:
+            return True
+
     async def _send(self, message: BaseModel) -> None:
         await asyncio.get_running_loop().sock_sendall(self._end, encode(message))
 
@@ -139,6 +152,13 @@ class Connection:
 def iterations(owner: FakeOwner) -> list[int]:
     reports = [Report.model_validate_json(held.line) for held in owner.outbox.outbox.after(0)]
     return [one.observation.iteration for one in reports if isinstance(one.observation, RankDone)]
+
+
+DONE: Final = {
+    "kind": "rank_done", "task": TASK, "generation": 1, "global_rank": 0,
+    "iteration": 9, "reason": "stopped",
+}  # fmt: skip
+PARKED: Final = {"committed": 1, "has_state": True, "phase": "accumulate"}
 
 
 def halt(generation: int) -> HaltOrder:
@@ -243,3 +263,28 @@ async def test_rank_of_another_run_is_answered_and_told_nothing(owner: FakeOwner
     async with owner.connection() as connection:
         assert await connection.hello(1, 0) == []
     assert iterations(owner) == []
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        pytest.param({**DONE, "task": "gpt-b"}, id="of another task"),
+        pytest.param({**DONE, "kind": "rank_exited", "pid": PID}, id="that only an agent makes"),
+        pytest.param({"kind": "node_finding", "source": "gpu"}, id="of its node"),
+        # Written out, each number has 17 digits, and the controller takes no line of 4 MB.
+        pytest.param(
+            {**DONE, "kind": "rank_halted", "position": {**PARKED, "counted": [1e16] * 300_000}},
+            id="too long to be passed on",
+        ),
+    ],
+)
+async def test_a_report_that_no_rank_may_send_ends_the_connection_and_is_not_stored(
+    owner: FakeOwner, observation: dict[str, object]
+) -> None:
+    async with owner.connection() as connection:
+        await connection.hello(1, 0)
+        assert await connection.is_closed_after(observation)
+    assert iterations(owner) == [1]
+    async with owner.connection() as connection:
+        assert await connection.hello(1, 0) == []
+    assert iterations(owner) == [1, 3]
