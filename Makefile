@@ -43,7 +43,7 @@ test: $(VENV)/.dev ## Run the tests; gets an OpenSSH server, faketime, Prometheu
 	@.ci/install-sshd
 	@.ci/unpack-package $(VENV)/prometheus prometheus
 	@.ci/unpack-package $(VENV)/chromium chromium-headless-shell --with-libraries
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 phases: $(VENV)/.dev ## Break ranks in every phase of an iteration; hours (ARGS="--seed 1" for a part)
 	@$(BIN)/python -m tests.campaigns.phases $(ARGS)
