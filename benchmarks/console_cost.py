@@ -1,14 +1,14 @@
 """Measures what the console costs, and how soon it answers.
 
     python benchmarks/console_cost.py [--nodes N ...] [--seconds S] [--keys N] [--starts N]
-        [--speed N] [--write-docs]
+        [--speed N] [--cgroup DIR] [--write-docs]
 
 A real API socket serves a made-up cluster, with eight workers a node and a task for each 16 nodes.
 Every second each node sends a heartbeat and each task commits an iteration, spread over ten
 changes. A real ``unicron-console`` shows it on a terminal of 200 x 60. Figures:
 
-- ``start_s``: from the start of the process to the first frame that shows the cluster, the median
-  of ``--starts``;
+- ``line_s``, ``start_s``: from the start of the process to the line that says so, and to the first
+  frame that shows the cluster; medians of ``--starts``;
 - ``key_ms``, ``key_p99_ms``: from a key, which moves the focus, to the first byte of its frame,
   while the cluster stands still;
 - ``views_per_s``: how many views the console received in a second of changes;
@@ -16,6 +16,14 @@ changes. A real ``unicron-console`` shows it on a terminal of 200 x 60. Figures:
 - ``cpu``, ``controller_cpu``: cores that the console takes, and that serving it takes;
 - ``rss_mb``, ``growth_mb``, ``late_growth_mb``: memory of the console, how much it grew in
   ``--seconds``, and how much of that in the second half: what is kept of a run has limits.
+
+With ``--cgroup`` the console runs in that control group. One that gives it 1 ms of every 2 makes it
+at least as slow as a machine half as fast would: its threads share that millisecond. With version 1
+of control groups, as root::
+
+    mkdir /sys/fs/cgroup/cpu/half
+    echo 2000 > /sys/fs/cgroup/cpu/half/cpu.cfs_period_us
+    echo 1000 > /sys/fs/cgroup/cpu/half/cpu.cfs_quota_us
 
 With ``--speed 10`` ten times as much happens in a second, so that 360 seconds are an hour of the
 cluster. An event is logged per change of a task.
@@ -73,6 +81,7 @@ _NUM_LOSSES: Final = 120
 _KEY_PAUSE_S: Final = 0.15
 _START_LIMIT_S: Final = 60.0
 _SETTLE_S: Final = 2.0
+_JOIN: Final = 'echo $$ > "$1" && shift && exec "$@"'
 _KEY: Final = b"\t"
 """Tab: another panel gets the focus."""
 
@@ -176,14 +185,18 @@ class Fleet:
 class Terminal:
     """The console's process and the terminal that it draws on."""
 
-    def __init__(self, socket: Path, directory: Path) -> None:
+    def __init__(self, socket: Path, directory: Path, cgroup: Path | None) -> None:
         self.num_bytes = 0
+        self.line_s = 0.0
+        """When the console first wrote anything, in seconds from its start."""
         self.is_showing = asyncio.Event()
         self.has_drawn = asyncio.Event()
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _SIZE[1], _SIZE[0], 0, 0))
         self.began_s = time.perf_counter()
         words = [str(Path(sys.executable).with_name("unicron-console")), "--connect", str(socket)]
+        if cgroup is not None:
+            words = ["sh", "-c", _JOIN, "sh", str(cgroup / "cgroup.procs"), *words]
         environment = {
             **os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor",
             "XDG_CONFIG_HOME": str(directory),
@@ -200,6 +213,8 @@ class Terminal:
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # a terminal without programs is an error
             data = os.read(self._fd, 1 << 20)
+            if not self.num_bytes:
+                self.line_s = time.perf_counter() - self.began_s
             self.num_bytes += len(data)
             self.has_drawn.set()
             if b"task-0" in data:
@@ -265,16 +280,18 @@ async def _measure(num_nodes: int, options: argparse.Namespace) -> dict[str, Any
     with tempfile.TemporaryDirectory(prefix="uc-") as name:
         socket = Path(name) / "api.sock"
         async with _served(fleet, socket) as server:
-            starts_s = []
+            starts_s, lines_s = [], []
             for _ in range(options.starts - 1):
-                terminal = Terminal(socket, Path(name))
+                terminal = Terminal(socket, Path(name), options.cgroup)
                 try:
                     starts_s.append(await terminal.start_s())
+                    lines_s.append(terminal.line_s)
                 finally:
                     terminal.close()
-            terminal = Terminal(socket, Path(name))
+            terminal = Terminal(socket, Path(name), options.cgroup)
             try:
                 starts_s.append(await terminal.start_s())
+                lines_s.append(terminal.line_s)
                 await asyncio.sleep(_SETTLE_S)
                 answers_s = []
                 for _ in range(options.keys):
@@ -286,6 +303,7 @@ async def _measure(num_nodes: int, options: argparse.Namespace) -> dict[str, Any
     return {
         "nodes": num_nodes,
         "workers": num_nodes * _WORKERS,
+        "line_s": round(statistics.median(lines_s), 2),
         "start_s": round(statistics.median(starts_s), 2),
         "key_ms": round(1e3 * statistics.median(answers_s), 1),
         "key_p99_ms": round(1e3 * statistics.quantiles(answers_s, n=100)[-1], 1),
@@ -347,6 +365,7 @@ def _cores(process: psutil.Process) -> float:
 _COLUMNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("nodes", "nodes", ",d"),
     ("workers", "workers", ",d"),
+    ("line_s", "first line, s", ".2f"),
     ("start_s", "start, s", ".2f"),
     ("key_ms", "key, ms", ".0f"),
     ("key_p99_ms", "key p99, ms", ".0f"),
@@ -386,6 +405,7 @@ def main() -> None:
     parser.add_argument("--speed", type=int, default=1, metavar="N", help="default 1")
     parser.add_argument("--keys", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument("--starts", type=int, default=1, metavar="N", help="default 1")
+    parser.add_argument("--cgroup", type=Path, metavar="DIR", help="run the console in it")
     parser.add_argument("--write-docs", action="store_true", help="write the figures into docs/")
     options = parser.parse_args()
     cases = []

@@ -107,11 +107,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.demo and "--headless" in extra:
         os.execv(sys.executable, demo_argv)  # noqa: S606 (our own interpreter)
     problem = terminal_problem(os.environ.get("TERM", ""), _streams())
-    if problem and not (arguments.plain or arguments.web or arguments.in_browser):
+    is_app = not (arguments.plain or arguments.web or arguments.in_browser)
+    if problem and is_app:
         _refuse(problem)
     if (problem := log_problem(log)) and not arguments.web:
         _refuse(problem)
-    configuration = _configuration(arguments)
+    configuration = _configuration(arguments, is_app=is_app)
     try:
         # Never on the terminal if the console draws on it.
         with logging_to(log, owns_terminal=arguments.web):
@@ -262,8 +263,10 @@ def _add_appearance(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _configuration(arguments: argparse.Namespace) -> "ConsoleConfiguration":
-    with quick_imports():
+def _configuration(
+    arguments: argparse.Namespace, *, is_app: bool = False
+) -> "ConsoleConfiguration":
+    with quick_imports(), _starting_line(is_shown=is_app):
         from console.configuration import (  # noqa: PLC0415 (pydantic is slow to import)
             ConsoleSettingError,
             read_configuration,
@@ -482,6 +485,22 @@ def _end(child: "ServerChild", ran_s: float) -> None:
         _print(f"\rthe demo ended after {seconds(ran_s)}\n")
 
 
+@contextmanager
+def _starting_line(*, is_shown: bool) -> Iterator[None]:
+    """Say on the terminal that the console starts, for the length of the block.
+
+    Imports take most of the time until the first frame, on a slow or busy machine seconds.
+    """
+    if not is_shown or not sys.stderr.isatty():
+        yield
+        return
+    _print("starting the console ...")
+    try:
+        yield
+    finally:
+        _print("\r\x1b[K")
+
+
 def _print(text: str) -> None:
     # The terminal may be gone: then nobody reads this, and the demo must end all the same.
     try:
@@ -502,7 +521,7 @@ def _run_app(
     # Textual reads it when it is imported. A key that comes right after a frame waits for up to two
     # of these periods; no more is drawn than ticks and keys ask for.
     os.environ.setdefault("TEXTUAL_FPS", "120")
-    with quick_imports():
+    with quick_imports(), _starting_line(is_shown=not limits.is_in_browser):
         from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
         from console.client.source import ViewOnlySource  # noqa: PLC0415
         from console.operator_actions import OperatorSession  # noqa: PLC0415

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pyte
 import pytest
 
 from console.cli import LEAVE_LIMIT_S
@@ -31,6 +32,7 @@ from tests.fakes.recorded_worlds import eventful_world
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20.0
 _TAKES_THE_MOUSE = "\x1b[?1000h"
+_ALTERNATE_SCREEN = "\x1b[?1049h"
 
 DEMO = """
 import asyncio, signal, sys, time
@@ -58,6 +60,12 @@ from console.cli import _run_child
 from console.configuration import read_configuration
 raise SystemExit(_run_child("demo", [sys.executable, *sys.argv[1:]], read_configuration({}, {})))
 """
+
+
+def _screen_after(output: str) -> pyte.Screen:
+    screen = pyte.Screen(80, 24)
+    pyte.Stream(screen).feed(output)
+    return screen
 
 
 class Terminal:
@@ -90,6 +98,11 @@ class Terminal:
             with contextlib.suppress(OSError):
                 self.output += os.read(self._own, 65536).decode(errors="replace")
 
+    @property
+    def lines(self) -> str:
+        """What stands on the screen, as one text without line breaks."""
+        return "".join(_screen_after(self.output).display).strip()
+
     def keys(self, text: str) -> None:
         os.write(self._own, text.encode())
 
@@ -111,7 +124,7 @@ class Terminal:
 
     def is_restored(self) -> bool:
         """Whether line discipline, screen and cursor are as they were."""
-        left_alternate = self.output.rfind("\x1b[?1049l") > self.output.rfind("\x1b[?1049h")
+        left_alternate = self.output.rfind("\x1b[?1049l") > self.output.rfind(_ALTERNATE_SCREEN)
         return termios.tcgetattr(self._theirs) == self.before and left_alternate
 
     def close(self) -> None:
@@ -196,9 +209,7 @@ RUN_MAIN = "from console.cli import main\nraise SystemExit(main(['--demo']))"
 def test_a_missing_socket_is_one_line(tmp_path: Path) -> None:
     with terminal("-m", "console.cli", "--connect", str(tmp_path / "none.sock")) as it:
         assert it.exit_code() == 2
-        assert it.output.strip() == (
-            f"unicron-console: no controller socket at {tmp_path / 'none.sock'}"
-        )
+        assert it.lines == f"unicron-console: no controller socket at {tmp_path / 'none.sock'}"
 
 
 def test_a_cluster_without_a_controller_is_one_line_and_exit_3(tmp_path: Path) -> None:
@@ -206,14 +217,14 @@ def test_a_cluster_without_a_controller_is_one_line_and_exit_3(tmp_path: Path) -
     path.write_text('[cluster]\nname = "a"\nrun_dir = "run"\n')
     with terminal("-m", "console.cli", "--cluster", str(path)) as it:
         assert it.exit_code() == 3
-        assert it.output.replace("\r\n", "").strip() == (
+        assert it.lines == (
             f"unicron-console: no controller runs {path} (no controller socket at"
             f" {tmp_path}/run/api.sock); start one with: unicron run {path}"
         )
     path.write_text("[cluster]\n")
     with terminal("-m", "console.cli", "--cluster", str(path)) as it:
         assert it.exit_code() == 2
-        assert it.output.strip() == f"unicron-console: {path}:1: cluster: name is missing"
+        assert it.lines == f"unicron-console: {path}:1: cluster: name is missing"
 
 
 @contextmanager
@@ -245,6 +256,17 @@ def test_quitting_ends_the_demo_and_restores_the_terminal(tmp_path: Path) -> Non
         assert "the demo ended after" in it.output
         assert it.is_restored()
     assert _demo_is_gone(tmp_path)
+
+
+def test_a_line_shows_the_start_and_is_gone_before_the_first_frame(tmp_path: Path) -> None:
+    with demo(tmp_path) as it:
+        it.read_until(lambda output: "gpt-a" in output)
+        before, found, _ = it.output.partition(_ALTERNATE_SCREEN)
+    assert found
+    assert before.startswith("starting the console ...\r")
+    screen = _screen_after(before)
+    assert "".join(screen.display).isspace()
+    assert (screen.cursor.x, screen.cursor.y) == (0, 0)
 
 
 def journal_of_a_run(directory: Path) -> None:
