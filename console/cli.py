@@ -486,10 +486,10 @@ def _end(child: "ServerChild", ran_s: float) -> None:
 
 
 @contextmanager
-def _starting_line(*, is_shown: bool) -> Iterator[None]:
+def _starting_line(*, is_shown: bool = True) -> Iterator[None]:
     """Say on the terminal that the console starts, for the length of the block.
 
-    Imports take most of the time until the first frame, on a slow or busy machine seconds.
+    Imports take most of the time until the first frame.
     """
     if not is_shown or not sys.stderr.isatty():
         yield
@@ -521,7 +521,7 @@ def _run_app(
     # Textual reads it when it is imported. A key that comes right after a frame waits for up to two
     # of these periods; no more is drawn than ticks and keys ask for.
     os.environ.setdefault("TEXTUAL_FPS", "120")
-    with quick_imports(), _starting_line(is_shown=not limits.is_in_browser):
+    with quick_imports(), _starting_line():
         from console.app import ConsoleApp  # noqa: PLC0415 (Textual is slow to import)
         from console.client.source import ViewOnlySource  # noqa: PLC0415
         from console.operator_actions import OperatorSession  # noqa: PLC0415

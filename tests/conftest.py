@@ -3,8 +3,8 @@
 Drills start whole demos, so they take turns. So does what looks closely at the timing of agents and
 SSH servers, and so do the ranks, which need all the memory bandwidth there is. These three groups
 begin side by side, the longest first. Everything else follows wherever there is room. On 2 cores
-that took 658 to 738 s in three runs and left 5 % of the processor time; two at a time took 742 and
-759 s and left 18 %. More at a time can win nothing.
+that took 658 to 738 s in four runs and left 5 % of the processor time; two at a time took 742 and
+759 s and left 18 %.
 
 Property tests take the same examples every time, so that what fails does so because of a change;
 `make explore` looks for new ones. Hypothesis draws some values from the constants of the modules

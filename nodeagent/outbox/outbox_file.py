@@ -9,6 +9,7 @@ The file is rewritten when most of it has been acknowledged. What the records me
 ``outbox``.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -34,9 +35,8 @@ _CODEC: Final[Codec[OutboxRecord]] = Codec(TypeAdapter(OutboxRecord))
 class OutboxFile:
     """An ``Outbox`` whose every change is on disk first. One owner per file: see the agent's lock.
 
-    All changing methods raise ``OSError`` when the record can't be written, and ``ProtocolError``
-    when it is longer than a line to the controller may be: nothing after it would ever arrive.
-    Nothing has changed then, neither in memory nor on disk.
+    All changing methods raise ``OSError`` when the record can't be written, or is longer than a
+    line to the controller may be; nothing has changed then, neither in memory nor on disk.
     """
 
     def __init__(
@@ -104,8 +104,9 @@ class OutboxFile:
     def _write(self, record: OutboxRecord) -> None:
         line = encode(record)
         if len(line) > MAX_LINE_BYTES:
-            raise ProtocolError(
-                f"a record of {len(line)} bytes; at most {MAX_LINE_BYTES} can be sent"
+            # Nothing after it would ever reach the controller.
+            raise OSError(
+                errno.EMSGSIZE, f"{len(line)} bytes, and at most {MAX_LINE_BYTES} can be sent"
             )
         try:
             num_written = os.write(self._file, line)

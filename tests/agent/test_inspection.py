@@ -111,6 +111,19 @@ async def test_rank_without_a_handler_is_not_ended_by_the_look(node: AgentNode) 
         assert record_pids(node) == pids
 
 
+async def test_an_answer_too_long_to_be_passed_on_harms_neither_agent_nor_other_ranks(
+    node: AgentNode,
+) -> None:
+    async with node.controller() as controller:
+        agent = (await controller.welcome()).agent_id
+        pids = await started(node, controller, Script(is_talkative=True), Script())
+        assert (await look(controller)).keys() == {1}
+        assert record_pids(node) == pids
+    async with node.controller() as controller:
+        assert (await controller.welcome()).agent_id == agent
+    assert "cannot store an inspection" in node.log
+
+
 async def test_ranks_of_another_generation_are_not_looked_at(node: AgentNode) -> None:
     async with node.controller() as controller:
         await started(node, controller, Script())

@@ -209,7 +209,14 @@ RUN_MAIN = "from console.cli import main\nraise SystemExit(main(['--demo']))"
 def test_a_missing_socket_is_one_line(tmp_path: Path) -> None:
     with terminal("-m", "console.cli", "--connect", str(tmp_path / "none.sock")) as it:
         assert it.exit_code() == 2
+        assert it.output.startswith("starting the console ...\r")
         assert it.lines == f"unicron-console: no controller socket at {tmp_path / 'none.sock'}"
+
+
+def test_plain_output_says_nothing_of_the_start(tmp_path: Path) -> None:
+    with terminal("-m", "console.cli", "--plain", "--connect", str(tmp_path / "none.sock")) as it:
+        assert it.exit_code() == 2
+        assert it.output.startswith("unicron-console: no controller socket")
 
 
 def test_a_cluster_without_a_controller_is_one_line_and_exit_3(tmp_path: Path) -> None:
