@@ -19,18 +19,24 @@ endif
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
-# Standard output belongs to the programs, so installing talks on standard error.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# Standard output belongs to the programs, so installing talks on standard error. pip would compile
+# all modules on one core.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "unicron needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V): try make PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "creating $(VENV)" >&2; $(PYTHON) -m venv $(VENV) >&2; }
 	@echo "installing unicron into $(VENV); torch is large, this takes minutes the first time" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ranks]' >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(1)]' >&2
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+endef
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(call install,ranks)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' >&2
-	@touch $@
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(call install,dev)
+	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed ## Create the virtual environment and install
 

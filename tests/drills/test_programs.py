@@ -66,8 +66,7 @@ PROGRAMS = [
     Program("lightning_trainer", "lightning-trainer", directory="--out_dir"),
 ]
 KILLED = PROGRAMS[0]
-SPREAD = PROGRAMS[:2]
-"""Run on two nodes by ``make test`` already."""
+"""Killed too, and the one with two ranks."""
 CASES = [(each, num_nodes) for num_nodes in (1, 2) for each in PROGRAMS]
 
 
@@ -128,10 +127,10 @@ def undisturbed(program: Program) -> dict[int, float]:
 def test_each_program_goes_on_from_its_own_checkpoint_after_a_hang_and_one_after_a_kill(
     short_tmp: Path, tmp_path: Path
 ) -> None:
-    """Two of them have two ranks, the others one: imports are most of the work. One rank a node."""
+    """One of them has two ranks, the others one: imports are most of the work. One rank a node."""
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(
-        "\n".join(program.table(2 if program in SPREAD else 1) for program in PROGRAMS)
+        "\n".join(program.table(2 if program is KILLED else 1) for program in PROGRAMS)
     )
     drills = [
         word
@@ -141,7 +140,7 @@ def test_each_program_goes_on_from_its_own_checkpoint_after_a_hang_and_one_after
     drills += ["--drill", f"kill-rank@{KILL_AT}:task={KILLED.task}"]
     run = run_demo(
         short_tmp, tmp_path / "events.jsonl", "--auto-heal", "--tasks", str(tasks),
-        "--nodes", str(len(PROGRAMS) + len(SPREAD)), "--workers-per-node", "1",
+        "--nodes", str(len(PROGRAMS) + 1), "--workers-per-node", "1",
         "--iterations", str(END_OF_SHORT_RUN), *drills, limit_s=LIMIT_S,
     )  # fmt: skip
     assert run.code == 0, run.stderr

@@ -24,25 +24,38 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def spec(training: TrainingSpec) -> TrainingSpec:
-    """Eight micro-batches per iteration, several buckets, dropout; a checkpoint after three."""
+    """Four micro-batches per iteration, several buckets, dropout; a checkpoint after three."""
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
     return training.model_copy(
         update={
             "model": training.model.model_copy(update=dropout),
-            "num_micro_batches": 8,
+            "num_micro_batches": 4,
             "bucket_size": 6000,
         }
     )
 
 
-def expected(host: RankHost, spec: TrainingSpec, layout: Layout) -> RankTask:
-    """Return the finished task without a fault."""
-    directory = f"{spec.checkpoint_dir}-whole"
-    whole = spec.model_copy(update={"checkpoint_dir": directory, "iteration_floor_s": 0.0})
-    task = RankTask(host, whole, layout, f"whole-{Path(directory).parent.name}")
-    task.start()
-    task.finish()
-    return task
+class WholeRuns:
+    """Finished tasks without a fault: one for each specification and layout."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tasks: dict[tuple[TrainingSpec, Layout], RankTask] = {}
+
+    def of(self, host: RankHost, spec: TrainingSpec, layout: Layout) -> RankTask:
+        key = spec.model_copy(update={"checkpoint_dir": ""}), layout
+        if key not in self._tasks:
+            name = f"whole-{len(self._tasks)}"
+            whole = spec.model_copy(update={"checkpoint_dir": str(self._folder / name)})
+            self._tasks[key] = RankTask(host, whole, layout, name)
+            self._tasks[key].start()
+            self._tasks[key].finish()
+        return self._tasks[key]
+
+
+@pytest.fixture(scope="module")
+def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> WholeRuns:
+    return WholeRuns(tmp_path_factory.mktemp("whole"))
 
 
 def check_equal(task: RankTask, whole: RankTask) -> None:
@@ -77,9 +90,15 @@ def sources(task: RankTask) -> dict[int, str]:
     ids=["different replicas and places", "one replica", "different stages", "two replicas"],
 )
 def test_two_ranks_lost_at_once_are_replaced(
-    faulty_host: RankHost, spec: TrainingSpec, layout: Layout, lost: tuple[int, int]
+    whole_runs: WholeRuns,
+    faulty_host: RankHost,
+    spec: TrainingSpec,
+    layout: Layout,
+    lost: tuple[int, int],
 ) -> None:
-    whole = expected(faulty_host, spec, layout)
+    # Each rank has two in an iteration, so that a fault in the second leaves sums behind.
+    spec = spec.model_copy(update={"num_micro_batches": 2 * layout.dp})
+    whole = whole_runs.of(faulty_host, spec, layout)
     faults = [fault_at(rank, "backward", 2) for rank in lost]
     task = RankTask(faulty_host, spec, layout, f"two-{layout.tp}-{layout.pp}-{lost[0]}")
     task.start(faults)
@@ -105,12 +124,16 @@ def test_two_ranks_lost_at_once_are_replaced(
     ids=["all replicas of a stage", "all of a tensor-parallel rank", "all ranks"],
 )
 def test_where_no_replica_has_the_state_all_load_the_newest_checkpoint(
-    faulty_host: RankHost, spec: TrainingSpec, layout: Layout, lost: tuple[int, int]
+    whole_runs: WholeRuns,
+    faulty_host: RankHost,
+    spec: TrainingSpec,
+    layout: Layout,
+    lost: tuple[int, int],
 ) -> None:
     host = faulty_host
     # In-memory checkpoints would be nearer.
     spec = spec.model_copy(update={"memory_interval": 0})
-    whole = expected(host, spec, layout)
+    whole = whole_runs.of(host, spec, layout)
     task = RankTask(host, spec, layout, f"all-{layout.tp}-{layout.pp}")
     task.start([lingering(5)])
     before = pids(task)
@@ -145,10 +168,10 @@ def test_where_no_replica_has_the_state_all_load_the_newest_checkpoint(
     ids=lambda fault: fault.point,
 )
 def test_stopped_rank_that_wakes_later_harms_nobody(
-    faulty_host: RankHost, spec: TrainingSpec, fault: Fault
+    whole_runs: WholeRuns, faulty_host: RankHost, spec: TrainingSpec, fault: Fault
 ) -> None:
     layout = Layout(dp=3)
-    whole = expected(faulty_host, spec, layout)
+    whole = whole_runs.of(faulty_host, spec, layout)
     task = RankTask(faulty_host, spec, layout, f"stopped-{fault.point}")
     task.start([fault])
     stopped = task.members[fault.global_rank]
@@ -170,10 +193,10 @@ def test_stopped_rank_that_wakes_later_harms_nobody(
 
 
 def test_agent_that_is_lost_during_a_regroup_costs_nothing(
-    faulty_host: RankHost, spec: TrainingSpec
+    whole_runs: WholeRuns, faulty_host: RankHost, spec: TrainingSpec
 ) -> None:
     host, layout = faulty_host, Layout(tp=2, dp=2)
-    whole = expected(host, spec, layout)
+    whole = whole_runs.of(host, spec, layout)
     task = RankTask(host, spec, layout, "agent")
     task.start([lingering(2)])
     record = host.record(task.members[0].launch)
@@ -202,11 +225,16 @@ def test_agent_that_is_lost_during_a_regroup_costs_nothing(
     ids=["pipeline", "tensor", "tensor-sharded"],
 )
 def test_the_mate_of_a_lost_rank_waits_with_its_model_and_joins_the_replacement(
-    faulty_host: RankHost, spec: TrainingSpec, layout: Layout, mate: int, is_sharded: bool
+    whole_runs: WholeRuns,
+    faulty_host: RankHost,
+    spec: TrainingSpec,
+    layout: Layout,
+    mate: int,
+    is_sharded: bool,
 ) -> None:
     host = faulty_host
     spec = spec.model_copy(update={"shard_optimizer": is_sharded})
-    whole = expected(host, spec, layout)
+    whole = whole_runs.of(host, spec, layout)
     task = RankTask(host, spec, layout, f"mate-{layout.tp}-{is_sharded}".lower())
     task.start([lingering(3), lingering(5, generation=2)])
     before = pids(task)
@@ -237,10 +265,10 @@ def own_host() -> Iterator[RankHost]:
 
 
 def test_ranks_survive_their_template_and_are_replaced_without_it(
-    own_host: RankHost, spec: TrainingSpec
+    whole_runs: WholeRuns, own_host: RankHost, spec: TrainingSpec
 ) -> None:
     host, layout = own_host, Layout(dp=3)
-    whole = expected(host, spec, layout)
+    whole = whole_runs.of(host, spec, layout)
     task = RankTask(host, spec.model_copy(update={"iteration_floor_s": 0.5}), layout, "template")
     task.start()
     before = pids(task)
@@ -272,6 +300,7 @@ def test_ranks_survive_their_template_and_are_replaced_without_it(
     "point", ["forming", "transfer", pytest.param("introduced", marks=pytest.mark.thorough)]
 )
 def test_a_generation_that_does_not_form_costs_no_shard(
+    whole_runs: WholeRuns,
     faulty_host: RankHost,
     spec: TrainingSpec,
     after: Layout,
@@ -281,7 +310,7 @@ def test_a_generation_that_does_not_form_costs_no_shard(
     spec = spec.model_copy(
         update={"shard_optimizer": True, "memory_interval": 0, "checkpoint_interval": 1000}
     )
-    whole = expected(faulty_host, spec, Layout(dp=2))
+    whole = whole_runs.of(faulty_host, spec, Layout(dp=2))
     task = RankTask(faulty_host, spec, Layout(dp=2), f"grows-{point}-{after.dp}")
     fault = second_at(2, point)
     task.start([fault, lingering(3)])
