@@ -5,9 +5,9 @@
     lm loss: 1.07E+01 | loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 |
 
 Versions differ in the fields, in their order, and in whether a date stands before and a colon after
-the name; launchers put the rank before it. The fields used here are the iteration, its time, loss,
-norm of the gradient and batch size; any of them but the first may be missing. Where several
-iterations share a line, time and loss are their means.
+the name; launchers put the rank before it. The fields used here are the iteration, its time, loss
+and norm of the gradient; any of them but the first may be missing. Where several iterations share a
+line, time and loss are their means.
 """
 
 import math
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _HEAD: Final = re.compile(
-    r"(?:^|[\s\]:>])iteration\s+(\d{1,12})\s*/\s*(\d{1,12})\s*\|(.*)", re.DOTALL
+    r"(?:^|[\s\]:>])iteration\s+(\d{1,12})\s*/\s*\d{1,12}\s*\|(.*)", re.DOTALL
 )
 _FIELD: Final = re.compile(
     r"\s*(?P<name>[A-Za-z_][^|:]*?)\s*(?::|\s)\s*(?P<value>[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))\s*",
@@ -32,19 +32,15 @@ class IterationLine:
 
     Attributes:
         iteration: The newest iteration that is done, counted from 1.
-        num_iterations: Iterations of the whole run; 0 where that is not said.
         duration_s: Mean seconds of an iteration since the line before.
         loss: ``lm loss``, or the first other loss where there is none; may be infinite or NaN.
         grad_norm: L2 norm of the gradient; may be infinite or NaN.
-        global_batch_size: Samples of the iteration.
     """
 
     iteration: int
-    num_iterations: int
     duration_s: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
-    global_batch_size: int | None = None
 
 
 def parse_iteration_line(line: str) -> IterationLine | None:
@@ -52,18 +48,15 @@ def parse_iteration_line(line: str) -> IterationLine | None:
     head = _HEAD.search(line[:_MAX_LINE_CHARS])
     if head is None:
         return None
-    iteration, num_iterations, rest = head.groups()
+    iteration, rest = head.groups()
     value_by_name = _fields(rest)
     if not value_by_name:
         return None  # a progress bar, or another program's words
-    batch_size = value_by_name.get("global batch size")
     return IterationLine(
         iteration=int(iteration),
-        num_iterations=int(num_iterations),
         duration_s=_duration_s(value_by_name),
         loss=_loss(value_by_name),
         grad_norm=value_by_name.get("grad norm"),
-        global_batch_size=int(batch_size) if batch_size and math.isfinite(batch_size) else None,
     )
 
 

@@ -213,7 +213,7 @@ def _explained(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into one that names the file."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError) as error:  # of numbers that have no place in a column
         raise HistoryError(f"{path}: {error}") from error
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from nodeagent.protocol.reported_numbers import Count
 from profiles.faults.status import MeasuredSign
 
 Probe = Literal["kernel log", "gpu", "disk", "memory", "network", "clock"]
@@ -52,7 +53,7 @@ class NodeFinding(BaseModel):
     limit: float | None = None
     is_over: bool = False
     is_event: bool = False
-    num_dropped: int = 0
+    num_dropped: Count = 0
 
     @property
     def first_line(self) -> str:

@@ -15,6 +15,7 @@ from nodeagent.protocol.orders import HaltOrder
 from nodeagent.protocol.rank_faults import RankFault
 from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.reported_numbers import Count
 from nodeagent.protocol.standing import Standing
 
 
@@ -55,7 +56,7 @@ class RankPulse(_Local):
     """
 
     kind: Literal["rank_pulse"] = "rank_pulse"
-    iteration: int
+    iteration: Count
     duration_s: float
     busy_s: float = 0.0
 

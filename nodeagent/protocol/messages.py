@@ -21,6 +21,7 @@ from nodeagent.protocol.rank_launch import RankLaunch
 from nodeagent.protocol.rank_status import RankStatus
 from nodeagent.protocol.regroup import Resume
 from nodeagent.protocol.rendezvous import StoreCall, StoreReply
+from nodeagent.protocol.reported_numbers import Count
 
 PROTOCOL_VERSION: Final = 12
 """Increased when an older peer could misread a message. Unequal versions refuse each other."""
@@ -195,7 +196,7 @@ class Heartbeat(_Message):
 
     kind: Literal["heartbeat"] = "heartbeat"
     wall_s: float
-    rss_bytes: int
+    rss_bytes: Count
     is_template_ready: bool
     ranks: list[RankStatus]
 
@@ -227,8 +228,8 @@ class LogPart(_Message):
     kind: Literal["log_part"] = "log_part"
     command_id: str
     name: str = ""
-    begin: int = 0
-    end: int = 0
+    begin: Count = 0
+    end: Count = 0
     text: str = ""
     error: str = ""
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nodeagent.protocol.durations import Elapsed
 from nodeagent.protocol.findings import NodeFinding
 from nodeagent.protocol.ids import Generation, TaskId
 from nodeagent.protocol.regroup import Position, StateSource
+from nodeagent.protocol.reported_numbers import Count, Elapsed
 from nodeagent.protocol.standing import Standing
 
 
@@ -51,7 +51,7 @@ class RankExited(Observation):
     is_core_dumped: bool = False
     is_out_of_memory: bool = False
     """The kernel killed it for memory, as its control group or the kernel log says."""
-    tail_line: int = 0
+    tail_line: Count = 0
     """Number of the tail's first line in the log; 0 if it is not known."""
     stderr_tail: str = ""
     """Last lines of the rank's stderr, at most 4 kB."""
@@ -71,7 +71,7 @@ class RankRaised(Observation):
     message: str
     traceback: str
     is_in_collective: bool
-    iteration: int
+    iteration: Count
     position: Position | None = None
     """Where it stands; None if its process can't take part in another generation."""
     log: str = ""
@@ -104,7 +104,7 @@ class RankJoined(Observation):
     """
 
     kind: Literal["rank_joined"] = "rank_joined"
-    iteration: int
+    iteration: Count
     source: StateSource
     form_s: Elapsed
     state_s: Elapsed
@@ -137,14 +137,14 @@ class IterationCommitted(Observation):
     """
 
     kind: Literal["iteration_committed"] = "iteration_committed"
-    iteration: int
+    iteration: Count
     loss: float | None
     duration_s: Elapsed
-    num_tokens: int
+    num_tokens: Count
     grad_norm: float | None
-    num_recomputed: int = 0
+    num_recomputed: Count = 0
     """Micro-batches of it that had been computed before a fault, and were computed again."""
-    num_saved: int = 0
+    num_saved: Count = 0
     """Micro-batches of it whose results were kept over a fault."""
 
 
@@ -172,7 +172,7 @@ class CheckpointMissed(Observation):
 
     kind: Literal["checkpoint_missed"] = "checkpoint_missed"
     tier: Literal["memory", "disk"] = "disk"
-    iteration: int
+    iteration: Count
     reason: str
 
 
@@ -180,16 +180,16 @@ class CheckpointSaved(Observation):
     """A checkpoint of ``iteration`` is complete on disk. Reported by global rank 0 only."""
 
     kind: Literal["checkpoint_saved"] = "checkpoint_saved"
-    iteration: int
+    iteration: Count
     duration_s: Elapsed
-    num_bytes: int
+    num_bytes: Count
 
 
 class RankDone(Observation):
     """A rank left its training loop at an iteration boundary and is about to exit with 0."""
 
     kind: Literal["rank_done"] = "rank_done"
-    iteration: int
+    iteration: Count
     reason: Literal["stopped", "finished"]
 
 

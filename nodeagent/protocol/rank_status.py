@@ -6,6 +6,7 @@ It stands apart from ``messages``: commands of a node need it alone, and so star
 from pydantic import BaseModel, ConfigDict
 
 from nodeagent.protocol.ids import Generation, TaskId
+from nodeagent.protocol.reported_numbers import Count
 
 
 class RankStatus(BaseModel):
@@ -18,7 +19,7 @@ class RankStatus(BaseModel):
     global_rank: int
     worker: int
     pid: int
-    iteration: int = 0
+    iteration: Count = 0
     duration_s: float = 0.0
     busy_s: float = 0.0
     """Time of its own computing (see ``local.RankPulse``), median over its newest iterations.
@@ -27,6 +28,6 @@ class RankStatus(BaseModel):
     """Median difference of these iterations from that."""
     waited_s: float = 0.0
     """How long its threads waited for a core in one of these iterations: median; 0 if unknown."""
-    rss_bytes: int = 0
+    rss_bytes: Count = 0
     is_attached: bool = False
     """It is a command whose program has attached, and reports itself."""

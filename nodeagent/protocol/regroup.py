@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from nodeagent.protocol.ids import Generation
+from nodeagent.protocol.reported_numbers import Count
 
 Phase = Literal["idle", "accumulate", "reduce", "finalise", "vote", "stepping"]
 """Phase of the iteration after the last committed one; ``idle`` before it has begun."""
@@ -48,7 +49,7 @@ class VoteResult(_Record):
         is_park_wanted: Whether some rank was asked to park at the iteration's end.
     """
 
-    iteration: int
+    iteration: Count
     loss: float
     grad_norm: float
     num_tokens: float
@@ -69,8 +70,8 @@ class HeldCopy(_Record):
     tp_rank: int
     pp_rank: int
     dp_rank: int
-    num_shards: int = 1
-    iteration: int
+    num_shards: Count = 1
+    iteration: Count
 
 
 class Position(_Record):
@@ -92,16 +93,16 @@ class Position(_Record):
         copies: In-memory checkpoints that it could hand out.
     """
 
-    committed: int
+    committed: Count
     has_state: bool
     phase: Phase = "idle"
-    counted: tuple[int, ...] = ()
+    counted: tuple[Count, ...] = ()
     is_torn: bool = False
     reduced: tuple[str, ...] = ()
     is_spoilt: bool = False
-    num_buckets: int = 0
+    num_buckets: Count = 0
     vote: VoteResult | None = None
-    shard: tuple[int, int] | None = None
+    shard: tuple[Count, Count] | None = None
     copies: tuple[HeldCopy, ...] = ()
 
 

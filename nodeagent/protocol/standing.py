@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from nodeagent.protocol.durations import Elapsed
 from nodeagent.protocol.regroup import Phase
+from nodeagent.protocol.reported_numbers import Count, Elapsed
 
 Where = Literal[
     "collective",  # it waits for other ranks
@@ -39,7 +39,7 @@ class Collective(BaseModel):
 
     group: str
     description: str = ""
-    sequence: int
+    sequence: Count
     name: str
     state: str
     is_over: bool
@@ -71,9 +71,9 @@ class Standing(BaseModel):
     where: Where
     place: str = ""
     collective: str = ""
-    iteration: int | None = None
+    iteration: Count | None = None
     phase: Phase | None = None
-    num_micro_batches: int = 0
+    num_micro_batches: Count = 0
     idle_s: Elapsed | None = None
     waited_s: Elapsed = 0.0
     stack: str = ""

@@ -24,6 +24,9 @@ _MEGATRON: Final = "megatron"
 _MOST_LINES: Final = 50
 """Most lines whose epochs differ by more than rounding. HF's Trainer prints four digits."""
 Figures = dict[str, float]
+_COUNTS: Final = frozenset({"iteration", "num_iterations", "epoch"})
+_MOST: Final = 10**12
+"""No program counts so far: a larger number is something else, and may have a thousand digits."""
 
 NUM_LINES: Final = 3
 """Lines with growing numbers until they count as steps."""
@@ -81,7 +84,7 @@ class ProgressReader:
         if not pattern.has_iteration:
             return self._take_figures(pattern.program, figures)
         iteration = self._iteration_of(pattern, figures)
-        if iteration is None or iteration < 1 or iteration == self._newest:
+        if iteration is None or not 1 <= iteration < _MOST or iteration == self._newest:
             return None
         self._program = pattern.program
         if pattern.drawn_twice:
@@ -116,7 +119,7 @@ class ProgressReader:
 
     def _iteration_of(self, pattern: ProgressPattern, figures: Figures) -> int | None:
         number = figures.get("iteration")
-        if number is None or not math.isfinite(number):
+        if number is None:
             return None
         iteration = int(number) + 1 - pattern.first
         if "epoch" in figures and {"epoch", "num_iterations"} <= pattern.regex.groupindex.keys():
@@ -149,8 +152,8 @@ class _FigureCounter:
             self._per_line = difference if difference * _MOST_LINES > epoch else 0.0
         self._epoch = epoch
         self._number += 1
-        if epoch is not None and self._per_line:
-            self._number = max(self._number, round(epoch / self._per_line))
+        if epoch is not None and self._per_line and (lines := epoch / self._per_line) < _MOST:
+            self._number = max(self._number, round(lines))
         return self._number
 
 
@@ -178,9 +181,11 @@ def _figures_of(match: re.Match[str]) -> Figures:
     for name, text in match.groupdict().items():
         if text is not None:
             try:
-                figures[name] = float(text)
+                figure = float(text)
             except ValueError:  # digits and points, but no number
                 continue
+            if name not in _COUNTS or 0 <= figure < _MOST:
+                figures[name] = figure
     return figures
 
 
@@ -191,7 +196,6 @@ def _line(iteration: int, figures: Figures) -> IterationLine:
     is_usable = duration_s is not None and math.isfinite(duration_s) and duration_s >= 0
     return IterationLine(
         iteration=iteration,
-        num_iterations=int(figures.get("num_iterations", 0)),
         duration_s=duration_s if is_usable else None,
         loss=figures.get("loss"),
         grad_norm=figures.get("grad_norm"),

@@ -32,11 +32,17 @@ NAMES = st.sampled_from([TaskId("gpt-a"), TaskId("gpt-b"), TaskId("unknown")])
 GENERATIONS = st.integers(0, 9).map(Generation) | st.integers().map(Generation)
 PAUSES = st.sampled_from([0.0, 0.1, 2.0, 10.0])
 RANKS = st.integers(0, 3) | st.integers(0, 3) | st.integers()
+BOUNDLESS = 10**400
+"""Python's whole numbers have no largest one; floats and tables have."""
+COUNTS = st.integers(0, 40) | st.integers() | st.sampled_from([BOUNDLESS, -BOUNDLESS, 2**63])
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "task": NAMES,
     "generation": GENERATIONS,
     "global_rank": RANKS,
-    "iteration": st.integers(0, 40) | st.integers(),
+    "iteration": COUNTS,
+    "committed": COUNTS,
+    "num_tokens": COUNTS,
+    "num_bytes": COUNTS,
     "num_shards": st.sampled_from([1, 2, 0, -1, 2**40]),
     "shard": st.none() | st.tuples(st.integers(0, 3), st.sampled_from([2, 0, 2**40])),
 }
@@ -55,6 +61,8 @@ corruptions = st.dictionaries(
         optional={
             "position": of(Position),
             "iteration": LIKELY["iteration"],
+            "num_tokens": COUNTS,
+            "num_recomputed": COUNTS,
             "pid": st.integers(),
             "form_s": st.floats(),
             "state_s": st.floats(),
@@ -148,6 +156,11 @@ def only_the_machine_counts(world: World) -> Iterator[None]:
 # Each rank claims copies of more shards than there can be.
 @example(
     is_sharded=True, begins_at=3.0, wrong=always(position=BOASTING),
+    lies=[(10.0, RankKilled("gpt-a", 0))],
+)  # fmt: skip
+# A rate of tokens would be computed from it.
+@example(
+    is_sharded=False, begins_at=3.0, wrong=always(num_tokens=BOUNDLESS, iteration=BOUNDLESS),
     lies=[(10.0, RankKilled("gpt-a", 0))],
 )  # fmt: skip
 # No rank knows how long it takes to join, and the next plan counts with that.

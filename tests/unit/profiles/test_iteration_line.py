@@ -49,13 +49,13 @@ NAN = (
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (CORE_0_12, IterationLine(10, 500, 0.8123, 10.71234, 1.234, 256)),
-        (V2, IterationLine(100, 320_000, 4.0127, 7.241106, 2.113, 256)),
-        (V1, IterationLine(200, 1_000_000, 0.6123, 6.741, None, None)),
-        (DEEPSPEED, IterationLine(3, 143_051, 12.3456, 11.01, 53.211, 1024)),
-        (MOE, IterationLine(50, 1000, 0.095, 9.1, 0.9, 16)),
-        (SKIPPED, IterationLine(1, 1000, 5.012, None, None, 16)),
-        ("7: " + V2.strip() + "\n", IterationLine(100, 320_000, 4.0127, 7.241106, 2.113, 256)),
+        (CORE_0_12, IterationLine(10, 0.8123, 10.71234, 1.234)),
+        (V2, IterationLine(100, 4.0127, 7.241106, 2.113)),
+        (V1, IterationLine(200, 0.6123, 6.741, None)),
+        (DEEPSPEED, IterationLine(3, 12.3456, 11.01, 53.211)),
+        (MOE, IterationLine(50, 0.095, 9.1, 0.9)),
+        (SKIPPED, IterationLine(1, 5.012, None, None)),
+        ("7: " + V2.strip() + "\n", IterationLine(100, 4.0127, 7.241106, 2.113)),
     ],
     ids=["core 0.12", "v2", "v1", "DeepSpeed", "MoE", "skipped", "srun --label"],
 )
@@ -63,9 +63,8 @@ def test_lines_of_every_version_are_read(line: str, expected: IterationLine) -> 
     found = parse_iteration_line(line)
     assert found is not None
     assert found.duration_s == pytest.approx(expected.duration_s)
-    assert (found.iteration, found.num_iterations) == (expected.iteration, expected.num_iterations)
+    assert found.iteration == expected.iteration
     assert (found.loss, found.grad_norm) == (expected.loss, expected.grad_norm)
-    assert found.global_batch_size == expected.global_batch_size
 
 
 def test_a_loss_that_is_no_number_is_read_as_such() -> None:

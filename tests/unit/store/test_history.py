@@ -127,6 +127,15 @@ def test_a_history_of_another_version_is_refused(path: Path) -> None:
         History(path)
 
 
+def test_a_number_that_has_no_place_in_a_column_is_told_in_one_line(path: Path) -> None:
+    history = History(path)
+    with pytest.raises(HistoryError, match=f"{path}: .*too large"):
+        history.write([iteration(2**63)])
+    history.write([iteration(1)])
+    history.close()
+    assert [row["iteration"] for row in read_rows(path, "iterations")] == [1]
+
+
 def test_announcements_keep_their_place_among_the_instructions() -> None:
     first, second = (Announce(7, "info", "x", "n1", text) for text in "ab")
     event = Event(7, 1.5, PlanRequested("r1", "ann"))

@@ -1,5 +1,7 @@
 """Progress of programs in their own words, read line by line."""
 
+import re
+
 import pytest
 
 from profiles.progress.progress_patterns import ProgressPattern, known_patterns, own_pattern
@@ -146,6 +148,27 @@ def test_rounded_epochs_late_in_a_run_number_no_line() -> None:
 def test_bars_that_no_figures_precede_are_no_progress() -> None:
     text = "\n".join(f" {n}%|#  | {n}/100 [00:02<00:18,  4.88it/s]" for n in range(1, 100))
     assert read(text) == []
+
+
+TEXTS = {
+    "nanogpt": NANOGPT, "hf": HF, "hf_without_bar": HF_WITHOUT_BAR, "lightning": LIGHTNING,
+    "resumed": LIGHTNING_RESUMED, "stream": LIGHTNING_STREAM, "rich": RICH,
+    "torchtitan": TORCHTITAN, "deepspeed": DEEPSPEED, "llm_foundry": LLM_FOUNDRY,
+    "megatron": MEGATRON,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 20, "9" * 320, "9" * 5000, f"0.{'0' * 310}1", "1.2.3"], ids=len
+)
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_number_beyond_all_counts_is_no_iteration(name: str, number: str) -> None:
+    """Wherever in the lines it stands."""
+    text = TEXTS[name]
+    for place in re.finditer(r"\d+(\.\d+)?", text):
+        changed = text[: place.start()] + number + text[place.end() :]
+        assert all(1 <= iteration < 10**12 for iteration, _ in read(changed))
+    assert read(f"step {number}", r"step (?P<iteration>\d{20,})") == []
 
 
 UNREAD = [
