@@ -26,8 +26,9 @@ from nodeagent.ranks.supervisor import is_exit_expected
 
 _LOG = logging.getLogger(__name__)
 
-EXIT_FILE_WAIT_S: Final = 2.0
 _POLL_S: Final = 0.02
+_NUM_LOOKS: Final = 100
+"""For an exit file: 2 s, or longer where a machine stands still, and whoever writes it too."""
 _STORE_RETRY_S: Final = 1.0
 
 
@@ -78,13 +79,12 @@ class RankExits:
 
     async def _exit_record(self, rank: RankProcess) -> ExitRecord | None:
         """Wait until its parent wrote how the rank ended; the parent may itself be dead."""
-        deadline = self._clock.monotonic_s() + EXIT_FILE_WAIT_S
-        while (ended := self._files.exit(rank.first_key, rank.pid)) is None:
-            if self._clock.monotonic_s() >= deadline:
-                _LOG.warning("no exit record, exit status unknown: rank=%s", rank.name)
-                break
+        for _ in range(_NUM_LOOKS):
+            if (ended := self._files.exit(rank.first_key, rank.pid)) is not None:
+                return ended
             await asyncio.sleep(_POLL_S)
-        return ended
+        _LOG.warning("no exit record, exit status unknown: rank=%s", rank.name)
+        return None
 
     async def _is_out_of_memory(self, rank: RankProcess, ended: ExitRecord | None) -> bool:
         if ended is None or ended.signal != signal.SIGKILL or rank.is_killed_here:

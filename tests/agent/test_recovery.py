@@ -1,5 +1,7 @@
 """Real agent process, killed at any instant: ranks go on, and no report is lost or doubled."""
 
+import asyncio
+import json
 import os
 import random
 import signal
@@ -89,6 +91,26 @@ async def test_exit_while_no_agent_ran_is_reported_once(node: AgentNode) -> None
             assert len(controller.observed(RankExited)) == 1
         node.kill()
     assert not list((node.state_dir / "ranks").glob("*.json"))
+
+
+async def test_how_a_rank_ended_is_known_after_its_machine_stood_still(node: AgentNode) -> None:
+    """The template that writes it stood still, too."""
+    async with node.controller() as controller:
+        await controller.start_ranks(launch(Script()))
+        await controller.first(RankStarted)
+        [rank] = record_pids(node).values()
+        template = json.loads((node.state_dir / "template.json").read_text())["pid"]
+        assert node.process is not None
+        os.kill(template, signal.SIGSTOP)
+        os.kill(rank, signal.SIGABRT)
+        await asyncio.sleep(0.3)  # the agent looks for the exit file by now
+        node.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(2.5)
+        node.process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.2)
+        os.kill(template, signal.SIGCONT)
+        exited = await controller.first(RankExited)
+        assert exited.signal == signal.SIGABRT
 
 
 async def test_files_left_between_the_report_and_their_removal_tell_nothing(

@@ -295,7 +295,7 @@ class FakeRank:
         reply = self._codec.decode(line)
         assert isinstance(reply, StoreReply)
         assert reply.call_id == "1"
-        size = int(reply.value or -1)
+        size = int(reply.value or 0)
         self._report(
             CheckpointSaved(**self._identity(), iteration=0, duration_s=0.0, num_bytes=size)
         )
