@@ -5,6 +5,10 @@ share a tensor-parallel group, and pipeline stages are farthest apart.
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+LARGEST: Final = 10**12
+"""No size, count or interval of a task is larger. Products of several stay inside a float."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,6 +28,8 @@ class Layout:
     def __post_init__(self) -> None:
         if min(self.tp, self.pp, self.dp) < 1:
             raise ValueError(f"layout {self} has a size below 1")
+        if max(self.tp, self.pp, self.dp) > LARGEST:
+            raise ValueError(f"a size of a layout is above {LARGEST}")
 
     @property
     def num_workers(self) -> int:

@@ -6,7 +6,7 @@ nor how fast a machine trains it (``profiles.throughput``).
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from profiles.layout import Layout
+from profiles.layout import LARGEST, Layout
 
 
 class ModelShape(BaseModel):
@@ -33,11 +33,11 @@ class ModelShape(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    num_layers: int = Field(gt=0)
-    hidden_size: int = Field(gt=0)
-    num_attention_heads: int = Field(gt=0)
-    seq_length: int = Field(gt=0)
-    vocab_size: int = Field(default=256, gt=0)
+    num_layers: int = Field(gt=0, le=LARGEST)
+    hidden_size: int = Field(gt=0, le=LARGEST)
+    num_attention_heads: int = Field(gt=0, le=LARGEST)
+    seq_length: int = Field(gt=0, le=LARGEST)
+    vocab_size: int = Field(default=256, gt=0, le=LARGEST)
     hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
     share_embeddings_and_output_weights: bool = False

@@ -30,7 +30,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from profiles.command_task import CommandTask
 from profiles.json_faults import digits_fault
 from profiles.key_mistakes import KeyMistake, key_mistakes, shorten
-from profiles.layout import Layout
+from profiles.layout import LARGEST, Layout
 from profiles.model import ModelShape
 from profiles.records import RecordError
 from profiles.table_file import TablePoint, load_table
@@ -92,12 +92,12 @@ class TaskProfile(TrainingSettings):
 
     name: Annotated[str, AfterValidator(_is_name)]
     weight: float = Field(gt=0, le=_MAX_WEIGHT, allow_inf_nan=False)
-    workers: int = Field(gt=0)
-    min_workers: int = Field(gt=0)
+    workers: int = Field(gt=0, le=LARGEST)
+    min_workers: int = Field(gt=0, le=LARGEST)
     keeps_running: bool = False
     command: CommandTask | None = None
     model: ModelShape | None = None
-    long_intervals: tuple[Annotated[int, Field(gt=1)], ...] = ()
+    long_intervals: tuple[Annotated[int, Field(gt=1, le=LARGEST)], ...] = ()
     checkpoint_dir: str = ""
     data: str = ""
     workdir: str = ""

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from profiles.layout import Layout
+from profiles.layout import LARGEST, Layout
 from profiles.rates import Rates
 
 _MAX_FLOPS_PER_S: Final = 1e30
@@ -31,7 +31,7 @@ class ThroughputPoint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workers: int = Field(gt=0)
+    workers: int = Field(gt=0, le=LARGEST)
     flops_per_s: float = Field(gt=0, le=_MAX_FLOPS_PER_S, allow_inf_nan=False)
     layout: Layout
 

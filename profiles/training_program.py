@@ -9,6 +9,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
+from profiles.layout import LARGEST
+
 Option = str | int | float | bool
 """What a program can be handed: text, a number, or true and false."""
 
@@ -72,12 +74,12 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     program: Program | None = None
-    num_micro_batches: int = Field(default=1, gt=0)
-    micro_batch_size: int = Field(default=1, gt=0)
+    num_micro_batches: int = Field(default=1, gt=0, le=LARGEST)
+    micro_batch_size: int = Field(default=1, gt=0, le=LARGEST)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-    checkpoint_interval: int = Field(default=5, gt=0)
-    checkpoints_kept: int = Field(default=3, gt=0)
-    num_iterations: Annotated[int, Field(gt=0)] | None = None
+    checkpoint_interval: int = Field(default=5, gt=0, le=LARGEST)
+    checkpoints_kept: int = Field(default=3, gt=0, le=LARGEST)
+    num_iterations: Annotated[int, Field(gt=0, le=LARGEST)] | None = None
     iteration_floor_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     shard_optimizer: bool = False
-    memory_interval: int = Field(default=1, ge=0)
+    memory_interval: int = Field(default=1, ge=0, le=LARGEST)

@@ -1,7 +1,6 @@
 """Reads a settings file: TOML with the sections ``[policy]`` and ``[failure_domains]``."""
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,6 +12,10 @@ from nodeagent.protocol.ids import NodeId
 from profiles.key_mistakes import which_is_known
 
 _SECTIONS: Final = ("policy", "failure_domains")
+_SHORTEST_S: Final = 0.01
+"""Between two of what is done again and again: a controller would do nothing else."""
+_MOST: Final = 1e15
+"""Far above every time and share; a whole number of TOML may be larger than any float."""
 
 
 class SettingsError(Exception):
@@ -129,6 +132,8 @@ def checked_setting(key: str, value: object) -> Any:  # noqa: ANN401 - of the fi
     number = _positive(place, value)
     if key in _SHARES and number > 1:
         raise SettingsError(f"{place}: {value!r} must be a share, at most 1")
+    if key.endswith("_interval_s") and number < _SHORTEST_S:
+        raise SettingsError(f"{place}: {value!r} must be {_SHORTEST_S} or more")
     if key in _ABOVE_ONE and number <= 1:
         raise SettingsError(f"{place}: {value!r} must be above 1")
     return number
@@ -144,6 +149,6 @@ def _checked_steps(place: str, value: object) -> dict[str, float]:
 def _positive(place: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"{place}: {value!r} must be a number")
-    if not 0 < value < math.inf:
-        raise SettingsError(f"{place}: {value!r} must be above 0 and finite")
+    if not 0 < value < _MOST:
+        raise SettingsError(f"{place}: {value!r:.20} must be above 0 and below {_MOST:.0e}")
     return float(value)

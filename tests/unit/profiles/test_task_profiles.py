@@ -1,5 +1,6 @@
 """Task profiles: the demo's own, and one clear error for every mistake in a file."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,20 @@ def test_a_file_that_is_not_utf8_is_refused_with_its_line(path: Path) -> None:
 
 def test_a_number_of_endless_digits_is_refused(path: Path) -> None:
     assert "not valid TOML" in refusal(path, GOOD.replace("1.5", "9" * 5000))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["workers", "num_layers", "hidden_size", "seq_length", "num_iterations", "micro_batch_size"],
+)
+def test_a_number_too_large_to_count_with_is_refused_in_a_short_line(path: Path, key: str) -> None:
+    """No float would hold the product: a controller that took it in could not go on."""
+    without = re.sub(rf"(?m)^{key} = .*\n", "", GOOD)
+    table = "[task.model]\n" if f"\n{key}" in GOOD[GOOD.index("[task.model]") :] else "[[task]]\n"
+    told = refusal(path, without.replace(table, f"{table}{key} = 1{'0' * 400}\n", 1))
+    assert f"{key} = 1000" in told
+    assert "less than or equal to 1000000000000" in told
+    assert len(told) < 200, told
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
