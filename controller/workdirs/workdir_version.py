@@ -15,6 +15,8 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
+from profiles.records import on_one_line
+
 MOST_BYTES: Final = 200_000_000
 _NUM_NAMED: Final = 3
 _IGNORE_FILE: Final = ".gitignore"
@@ -24,6 +26,10 @@ _MEGABYTE: Final = 1_000_000
 
 class WorkdirError(Exception):
     """A folder can't be copied. The text is one line, and says what to do."""
+
+    def __init__(self, text: str) -> None:
+        """Escape what names of files may hold and messages may not."""
+        super().__init__(on_one_line(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _COLLECTIVE_WORDS: Final = ("gloo", "nccl", "connection closed by peer", "connec
 
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or the name of its class if it has no text."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(_text_of(error).splitlines()), type(error).__name__)
 
 
 def raised(
@@ -49,13 +49,21 @@ def raised(
         generation=generation,
         global_rank=global_rank,
         exception_type=type(error).__name__,
-        message=_sendable(str(error)[:_MAX_MESSAGE_CHARS]),
+        message=_sendable(_text_of(error)[:_MAX_MESSAGE_CHARS]),
         traceback=_sendable(text[-_MAX_TRACEBACK_CHARS:]),
         is_in_collective=is_in_collective,
         iteration=iteration,
         position=position,
         log=_sendable(_own_log()),
     )
+
+
+def _text_of(error: BaseException) -> str:
+    """Return an error's text; its class is a program's own, and may raise while it makes one."""
+    try:
+        return str(error)
+    except Exception as inner:  # noqa: BLE001 - the first error is the one that counts
+        return f"its text can't be read: {type(inner).__name__}"
 
 
 def _own_log() -> str:
@@ -82,7 +90,7 @@ def is_of_collective(error: BaseException) -> bool:
     # A wrong argument raises inside torch.distributed too, but as ValueError or TypeError.
     if not isinstance(error, (RuntimeError, OSError)):
         return False
-    message = str(error).lower()
+    message = _text_of(error).lower()
     if any(word in message for word in _COLLECTIVE_WORDS):
         return True
     frames = traceback.extract_tb(error.__traceback__)[-_NUM_INNERMOST_FRAMES:]

@@ -70,6 +70,16 @@ def test_links_stay_inside(tmp_path: Path) -> None:
     assert str(folder / "a" / "out") in str(refused.value)
 
 
+def test_a_name_that_is_no_text_is_named_in_a_message_that_can_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions_module, "MOST_BYTES", 2)
+    (tmp_path / os.fsdecode(b"bad\xff\n.bin")).write_text("large")
+    with pytest.raises(WorkdirError, match=r"The largest: bad\\udcff\\n\.bin") as refused:
+        read_version(tmp_path)
+    assert str(refused.value).encode()
+
+
 def test_a_folder_too_large_names_what_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
