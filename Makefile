@@ -27,7 +27,7 @@ define install
 	@test -x $(BIN)/python || { echo "creating $(VENV)" >&2; $(PYTHON) -m venv $(VENV) >&2; }
 	@echo "installing unicron into $(VENV); torch is large, this takes minutes the first time" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(1)]' >&2
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib 2>/dev/null || true
 endef
 
 $(VENV)/.installed: pyproject.toml constraints.txt
