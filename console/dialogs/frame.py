@@ -57,8 +57,9 @@ class Dialog(ModalScreen[ScreenResultType], ShowsState):
         """Handle a key, except for keys that close or scroll the dialog."""
 
     def finish(self, result: ScreenResultType | None) -> None:
-        """Close with ``result``; None refuses. Textual closes in its own time."""
-        _ = self.dismiss(result)
+        """Close with ``result``, once; None refuses. Until Textual has closed it, keys may come."""
+        if self.app.screen is self:  # Textual takes away whatever is on top
+            _ = self.dismiss(result)
 
     def compose(self) -> ComposeResult:
         """Create the only widget."""

@@ -360,6 +360,8 @@ async def test_starting_too_small_recovers_too() -> None:
         await bench.link(LinkPhase.LIVE)
         bench.app.inbox.put(_snapshot(bench.now))
         bench.app.tick(is_forced=True)
+        await bench.settle()
+        assert isinstance(bench.app.screen, TooSmall)
         await bench.pilot.resize_terminal(80, 24)
         await bench.settle()
         assert "NODES 4" in bench.screen

@@ -5,6 +5,7 @@ import pkgutil
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import events
 from textual.screen import ModalScreen, Screen
 from typing_extensions import override
 
@@ -12,6 +13,7 @@ import console as console_package
 from console.dialogs.information import QuitDialog
 from console.screens.command_search import SearchScreen
 from console.screens.console_screen import LineScreen
+from console.screens.detail_screen import DetailScreen
 from console.viewmodel.activity import ActionPhase
 from console.viewmodel.console_state import LinkPhase, State
 from console.viewmodel.drawing.text import Line, span
@@ -138,3 +140,19 @@ async def test_keys_run_only_the_commands_that_a_screen_allows() -> None:
         assert bench.app.screen is screen
         await bench.press("q", opens_dialog=True)
         assert isinstance(bench.app.screen, QuitDialog)
+
+
+async def test_keys_that_come_before_a_dialog_has_closed_close_nothing_else() -> None:
+    """Keys that are read at once go to the dialog all together."""
+    async with console(cluster_views.waiting()) as bench:
+        overview = bench.app.screen
+        await bench.press("tab", "down", "enter")
+        detail = bench.app.screen
+        assert isinstance(detail, DetailScreen)
+        for below in (detail, overview):
+            await bench.press("question_mark", opens_dialog=True)
+            for _ in range(3):
+                bench.app.screen.post_message(events.Key("x", "x"))
+            await bench.settle()
+            assert bench.app.screen is below
+            await bench.press("escape")
