@@ -267,7 +267,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def _end_waiting(self) -> None:
         if self.state.view is not None and self._waiting is not None:
-            self._take_away(self._waiting)
+            if self._too_small is not None:  # ``dismiss`` ends whatever is on top
+                _ = self._too_small.dismiss()
+            _ = self._waiting.dismiss()
             self._waiting = self._too_small = None
             self._check_size(self.size)
             if self._look_often is not None:
@@ -283,14 +285,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
             self._too_small = TooSmall(self.appearance, self.state)
             _ = self.push_screen(self._too_small)
         elif self._too_small is not None and not is_needed:
-            self._take_away(self._too_small)
+            _ = self._too_small.dismiss()
             self._too_small = None
-
-    def _take_away(self, screen: Screen[None]) -> None:
-        """End a screen, and before it what lies on it."""
-        while self.screen is not screen:
-            _ = self.screen.dismiss()
-        _ = screen.dismiss()
 
     async def _connected(self) -> None:
         """Run the source; a bug in it is shown like a lost connection, and the console lives on."""

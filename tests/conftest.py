@@ -66,7 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have Python look seldom for garbage, and never at the modules: a tenth of most tests."""
+    """Have Python look seldom for garbage, and never at the modules.
+
+    That took a tenth of the processor time of 1,778 unit tests.
+    """
     collect_seldom()
 
 

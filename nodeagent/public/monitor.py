@@ -85,6 +85,7 @@ class Monitor:
         Raises:
             DrillError: An operator runs the drill ``exception`` on this rank.
             ValueError: What is given is no number, or ``iteration`` no whole one.
+            TypeError: The same, of what can be no number, such as a list.
         """
         if self._link is None or self._rank is None:
             return

@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
 _NUM_LOOKS: Final = 100
-"""For an exit file: 2 s, or longer where a machine stands still, and whoever writes it too."""
+"""For an exit file, in 2 s. Time alone says nothing: a machine that stands still writes no file."""
 _STORE_RETRY_S: Final = 1.0
 
 

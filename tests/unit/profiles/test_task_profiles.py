@@ -330,6 +330,12 @@ def test_a_number_too_large_to_count_with_is_refused_in_a_short_line(path: Path,
     assert len(told) < 200, told
 
 
+def test_a_layout_too_large_to_count_with_is_refused_in_a_short_line(path: Path) -> None:
+    told = refusal(path, GOOD.replace("tp = 2", f"tp = 1{'0' * 400}", 1))
+    assert "a size of a layout is above 1000000000000" in told
+    assert len(told) < 200, told
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"none\.toml: no such file or directory; name a TOML"):
         load_task_profiles(tmp_path / "none.toml")

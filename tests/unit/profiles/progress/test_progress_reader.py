@@ -171,6 +171,22 @@ def test_a_number_beyond_all_counts_is_no_iteration(name: str, number: str) -> N
     assert read(f"step {number}", r"step (?P<iteration>\d{20,})") == []
 
 
+@pytest.mark.parametrize(
+    ("lines", "num_read"),
+    [
+        ([f"{{'loss': 1.0, 'epoch': {epoch}}}" for epoch in ("1e-300", "2e-300", "9e11")], 2),
+        (["Epoch 900000000000:  10%|#  | 5/900000000000 [00:02<00:18, train_loss=4.250]"] * 3, 0),
+    ],
+    ids=["quotient", "product"],
+)
+def test_what_is_computed_from_large_numbers_is_no_iteration(
+    lines: list[str], num_read: int
+) -> None:
+    found = read("\n".join(lines))
+    assert len(found) == num_read
+    assert all(1 <= iteration < 10**12 for iteration, _ in found)
+
+
 UNREAD = [
     "Step {} | train loss 2.5 | 12 ms",
     "[trainer] global_step={} loss=2.5",
